@@ -1,0 +1,208 @@
+//! What the operator wrote, parsed: once a [`Config`] exists it is valid.
+//!
+//! `file` holds the shape of the YAML, `compile` turns it into a [`Config`] and reports every
+//! error of meaning, `error` and `position` say where it is, `units` reads durations and sizes.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::address::Address;
+use crate::balance;
+
+/// A whole valid configuration, every default filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Data-plane threads.
+    pub workers: Workers,
+    /// Seed of every hash policy.
+    pub hash_seed: u64,
+    /// The admin server, if there is one.
+    pub admin: Option<Admin>,
+    /// The program's own log.
+    pub log: Log,
+    /// The access log, if there is one.
+    pub access_log: Option<AccessLog>,
+    /// What SIGTERM does.
+    pub shutdown: Shutdown,
+    /// Sessions of the whole process.
+    pub max_connections: MaxConnections,
+    /// In the order of the file; names are unique.
+    pub listeners: Vec<Listener>,
+    /// In the order of the file; names are unique.
+    pub pools: Vec<Pool>,
+}
+
+/// How many data-plane threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workers {
+    /// What affinity and cgroup quota allow.
+    Auto,
+    /// Exactly this many.
+    Count(NonZeroUsize),
+}
+
+/// The admin server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it listens.
+    pub bind: Address,
+    /// File with the bearer token for changes from elsewhere than loopback.
+    pub token_file: Option<PathBuf>,
+}
+
+/// The program's own log, on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Least severe level written.
+    pub level: LogLevel,
+    /// Text or JSON.
+    pub format: LogFormat,
+}
+
+/// Severity of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// Form of log lines and access log records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// One record an accepted connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// Where the records go.
+    pub target: LogTarget,
+    /// Text or JSON.
+    pub format: LogFormat,
+}
+
+/// Where access log records go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogTarget {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+/// What happens between SIGTERM and the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Not ready any more, still accepting.
+    pub delay: Duration,
+    /// Existing sessions may finish.
+    pub grace: Duration,
+}
+
+/// A bound on the sessions of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxConnections {
+    /// What the descriptor limit allows.
+    Auto,
+    /// This many.
+    Count(u32),
+    /// No bound but the descriptor limit.
+    Off,
+}
+
+/// An address that clients connect to, and the pool its connections go to.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// Name, unique in the configuration.
+    pub name: Arc<str>,
+    /// Addresses, at least one, each once in the configuration.
+    pub bind: Vec<Address>,
+    /// `[::]` serves IPv6 alone.
+    pub v6_only: bool,
+    /// When silent or old sessions end.
+    pub timeouts: Timeouts,
+    /// Index into [`Config::pools`].
+    pub pool: usize,
+}
+
+/// When silent or old sessions of a listener end. `None` is `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// No byte in either direction.
+    pub idle: Option<Duration>,
+    /// Takes the place of `idle` after the first FIN.
+    pub half_closed: Option<Duration>,
+    /// Age of a session.
+    pub lifetime: Option<Duration>,
+    /// TCP keepalive on both sides.
+    pub keepalive: Option<Duration>,
+    /// TCP_USER_TIMEOUT on both sides.
+    pub user_timeout: Option<Duration>,
+}
+
+/// A group of interchangeable backends and the policy that picks among them.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Name, unique in the configuration.
+    pub name: Arc<str>,
+    /// How a backend is picked.
+    pub balance: balance::Spec,
+    /// At least one; addresses and names unique in the pool; in the order of the file.
+    pub backends: Vec<Backend>,
+    /// Active checks; `None` when off.
+    pub health: Option<HealthCheck>,
+    /// When the state of backends is ignored.
+    pub panic_threshold: PanicThreshold,
+    /// How a backend is connected to.
+    pub connect: Connect,
+}
+
+/// One address that connections are sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Defaults to the address as written.
+    pub name: Arc<str>,
+    /// Never port 0, never the unspecified address.
+    pub address: Address,
+    /// 0 to [`crate::limits::WEIGHT_MAX`]; 0 gets no new connections.
+    pub weight: u16,
+}
+
+/// Active checks of a pool: a TCP connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HealthCheck {
+    /// From one check to the next.
+    pub interval: Duration,
+    /// Of one check, all phases together.
+    pub timeout: Duration,
+    /// Successes in a row that bring a backend up.
+    pub rise: u32,
+    /// Failures in a row that take it down.
+    pub fall: u32,
+}
+
+/// When a pool ignores the state of its backends (never their admin state or weight 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PanicThreshold {
+    /// Below this percentage of the weight usable; 0 = only when nothing is.
+    Percent(u8),
+    /// Never.
+    Off,
+}
+
+/// How a backend is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connect {
+    /// Of one attempt.
+    pub timeout: Duration,
+    /// Different backends tried, 1 to [`crate::limits::ATTEMPTS_MAX`].
+    pub attempts: usize,
+}

@@ -1,0 +1,87 @@
+//! Every bound in one place. A queue, buffer, table or loop elsewhere names one of these.
+
+use std::time::Duration;
+
+/// Bytes a worker reads at a time in copy mode, and the most that a short write can leave behind
+/// in one direction of a session.
+pub const COPY_BUFFER: usize = 64 * 1024;
+
+/// Capacity asked for each splice pipe. Below [`PIPE_MIN`] splicing is slower than copying.
+pub const PIPE_SIZE: usize = 1024 * 1024;
+
+/// The smallest pipe worth splicing through.
+pub const PIPE_MIN: usize = 256 * 1024;
+
+/// Pipes of one worker, in use and pooled; beyond it directions copy.
+pub const PIPES_PER_WORKER: usize = 256;
+
+/// Empty pipes a worker keeps for the next bulk transfer; more are closed.
+pub const PIPES_POOLED: usize = 32;
+
+/// Bytes one session may move in one poll before the worker looks at the others.
+pub const RELAY_BUDGET: usize = 1024 * 1024;
+
+/// Connections a worker takes from one listening socket before it looks at its sessions.
+pub const ACCEPT_BATCH: usize = 32;
+
+/// Pause of a listener after the process ran out of descriptors or memory.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Descriptors kept back from `max_connections: auto` for listeners, checks, the admin server,
+/// logs and splice pipes.
+pub const RESERVED_DESCRIPTORS: u64 = 1024;
+
+/// How long received bytes may take to reach the other side before a reset is passed on.
+pub const RESET_DELIVERY: Duration = Duration::from_secs(1);
+
+/// How long a close by FIN waits for the client to close its side, discarding what it sends.
+pub const LINGER: Duration = Duration::from_secs(1);
+
+/// Attempts of one connection, the most that `connect.attempts` may ask for.
+pub const ATTEMPTS_MAX: usize = 16;
+
+/// Backends in one pool.
+pub const BACKENDS_PER_POOL: usize = 10_000;
+
+/// The largest weight of a backend.
+pub const WEIGHT_MAX: u16 = 256;
+
+/// Slots of the largest Maglev table.
+pub const MAGLEV_TABLE_MAX: usize = 5_000_011;
+
+/// Tickets a round robin pick draws before it searches for any usable backend.
+pub const ROUND_ROBIN_DRAWS: usize = 512;
+
+/// Access log records waiting for the writer; more are dropped and counted.
+pub const ACCESS_LOG_QUEUE: usize = 16 * 1024;
+
+/// `overload` records a worker writes each second; the others are counted and left out.
+pub const FLOOD_RECORDS_PER_SECOND: u32 = 100;
+
+/// Health checks under way at once in the process.
+pub const CHECKS_IN_FLIGHT: usize = 512;
+
+/// Worker threads the configuration may ask for.
+pub const WORKERS_MAX: usize = 256;
+
+/// The largest request body the admin server reads.
+pub const ADMIN_BODY: usize = 64 * 1024;
+
+/// Requests the admin server answers at once.
+pub const ADMIN_CONNECTIONS: usize = 64;
+
+/// The largest configuration file.
+pub const CONFIG_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Errors of meaning reported in one run; more are counted.
+pub const CONFIG_ERRORS: usize = 100;
+
+/// The longest path of a unix socket, without the terminating zero (`sun_path` is 108 bytes).
+pub const UNIX_PATH: usize = 107;
+
+const _: () = assert!(PIPE_MIN <= PIPE_SIZE);
+const _: () = assert!(PIPE_SIZE <= RELAY_BUDGET);
+const _: () = assert!(COPY_BUFFER <= RELAY_BUDGET);
+const _: () = assert!(PIPES_POOLED <= PIPES_PER_WORKER);
+// Each pipe is two descriptors; two workers' worth must leave room for everything else.
+const _: () = assert!(PIPES_PER_WORKER * 2 < RESERVED_DESCRIPTORS as usize);

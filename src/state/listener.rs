@@ -1,0 +1,100 @@
+//! Counters of one listener. Identity: its name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::counter::{Counter, Sharded};
+use super::histogram::Histogram;
+use super::outcome::{Direction, Termination};
+
+/// Counts of a listener, kept over reloads.
+#[derive(Debug)]
+pub struct ListenerState {
+    /// The listener's name.
+    pub name: Arc<str>,
+    /// Duration of its sessions, accept to end.
+    pub session_seconds: Histogram,
+    shards: Sharded<Shard>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    opened: Counter,
+    closed: [Counter; Termination::ALL.len()],
+    bytes_in: Counter,
+    bytes_out: Counter,
+    accept_pauses: Counter,
+}
+
+/// A consistent reading: `opened = Σ closed + active`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerCounts {
+    /// Accepted connections.
+    pub opened: u64,
+    /// Ended ones, by [`Termination`] as index.
+    pub closed: [u64; Termination::ALL.len()],
+    /// The rest.
+    pub active: u64,
+    /// Bytes passed on from clients.
+    pub bytes_in: u64,
+    /// Bytes passed on to clients.
+    pub bytes_out: u64,
+    /// How often accepting paused for want of descriptors or memory.
+    pub accept_pauses: u64,
+}
+
+impl ListenerState {
+    /// All zero.
+    pub fn new(name: Arc<str>, workers: usize) -> Self {
+        ListenerState {
+            name,
+            session_seconds: Histogram::new(workers),
+            shards: Sharded::new(workers),
+        }
+    }
+
+    /// Counts an accepted connection. Called by the thread of `worker`, as all below.
+    pub fn opened(&self, worker: usize) {
+        self.shards.shard(worker).opened.add(1);
+    }
+
+    /// Counts the end of a connection.
+    pub fn closed(&self, worker: usize, termination: Termination, duration: Duration) {
+        self.shards.shard(worker).closed[termination as usize].add(1);
+        self.session_seconds.record(worker, duration);
+    }
+
+    /// Counts bytes that were passed on.
+    pub fn passed(&self, worker: usize, direction: Direction, bytes: u64) {
+        let shard = self.shards.shard(worker);
+        match direction {
+            Direction::In => shard.bytes_in.add(bytes),
+            Direction::Out => shard.bytes_out.add(bytes),
+        }
+    }
+
+    /// Counts a pause of accepting.
+    pub fn accept_paused(&self, worker: usize) {
+        self.shards.shard(worker).accept_pauses.add(1);
+    }
+
+    /// Reads everything. The ended are read before the opened, so that `active` is never
+    /// negative while workers go on counting.
+    pub fn counts(&self) -> ListenerCounts {
+        let mut closed = [0; Termination::ALL.len()];
+        for (index, count) in closed.iter_mut().enumerate() {
+            *count = self.shards.sum(|shard| shard.closed[index].get());
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let opened = self.shards.sum(|shard| shard.opened.get());
+        let ended: u64 = closed.iter().sum();
+        ListenerCounts {
+            opened,
+            closed,
+            active: opened.saturating_sub(ended),
+            bytes_in: self.shards.sum(|shard| shard.bytes_in.get()),
+            bytes_out: self.shards.sum(|shard| shard.bytes_out.get()),
+            accept_pauses: self.shards.sum(|shard| shard.accept_pauses.get()),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What threads share: counters, the status of backends, leases, and the channels between the
+//! admin server, control and workers. Control is the only writer of a backend's status; workers
+//! are the only writers of counts, each of its own shard.
+
+pub mod backend;
+pub mod counter;
+pub mod histogram;
+pub mod listener;
+pub mod outcome;
+pub mod pool;
+pub mod process;
+pub mod record;
+pub mod registry;
+
+pub use backend::{BackendState, CheckReport, Lease};
+pub use listener::ListenerState;
+pub use outcome::{ConnectFailure, Direction, Termination};
+pub use pool::PoolState;
+pub use process::{Phase, Process};
+pub use record::{Attempt, LogMessage, Record};
+pub use registry::Registry;

@@ -1,0 +1,122 @@
+//! How things ended, as closed vocabularies: they are labels of metrics and words of the log.
+
+/// Why a connection ended; each connection has exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)] // the README's termination table says what each means
+pub enum Termination {
+    ClientClosed,
+    BackendClosed,
+    ClientReset,
+    BackendReset,
+    IdleTimeout,
+    HalfClosedTimeout,
+    Lifetime,
+    ConnectFailed,
+    NoBackend,
+    Overload,
+    Shutdown,
+    Error,
+}
+
+impl Termination {
+    /// Every termination.
+    pub const ALL: [Termination; 12] = [
+        Termination::ClientClosed,
+        Termination::BackendClosed,
+        Termination::ClientReset,
+        Termination::BackendReset,
+        Termination::IdleTimeout,
+        Termination::HalfClosedTimeout,
+        Termination::Lifetime,
+        Termination::ConnectFailed,
+        Termination::NoBackend,
+        Termination::Overload,
+        Termination::Shutdown,
+        Termination::Error,
+    ];
+
+    /// The word in the access log and in `connections_closed_total`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Termination::ClientClosed => "client_closed",
+            Termination::BackendClosed => "backend_closed",
+            Termination::ClientReset => "client_reset",
+            Termination::BackendReset => "backend_reset",
+            Termination::IdleTimeout => "idle_timeout",
+            Termination::HalfClosedTimeout => "half_closed_timeout",
+            Termination::Lifetime => "lifetime",
+            Termination::ConnectFailed => "connect_failed",
+            Termination::NoBackend => "no_backend",
+            Termination::Overload => "overload",
+            Termination::Shutdown => "shutdown",
+            Termination::Error => "error",
+        }
+    }
+}
+
+/// Why one attempt to connect to a backend failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ConnectFailure {
+    /// The backend's host answered with RST, or nothing listens on the unix path.
+    Refused,
+    /// No answer within `connect.timeout`.
+    Timeout,
+    /// No route, or ICMP said so.
+    Unreachable,
+    /// No local port left towards this backend: our shortage, not the backend's fault.
+    LocalPorts,
+    /// Anything else, such as no descriptor left.
+    Other,
+}
+
+impl ConnectFailure {
+    /// Every reason.
+    pub const ALL: [ConnectFailure; 5] = [
+        ConnectFailure::Refused,
+        ConnectFailure::Timeout,
+        ConnectFailure::Unreachable,
+        ConnectFailure::LocalPorts,
+        ConnectFailure::Other,
+    ];
+
+    /// The word in metrics, status and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            ConnectFailure::Refused => "refused",
+            ConnectFailure::Timeout => "timeout",
+            ConnectFailure::Unreachable => "unreachable",
+            ConnectFailure::LocalPorts => "local_ports",
+            ConnectFailure::Other => "other",
+        }
+    }
+}
+
+/// Which way bytes went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From clients to backends.
+    In,
+    /// From backends to clients.
+    Out,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_and_names_are_distinct() {
+        for (index, termination) in Termination::ALL.into_iter().enumerate() {
+            assert_eq!(termination as usize, index);
+        }
+        for (index, failure) in ConnectFailure::ALL.into_iter().enumerate() {
+            assert_eq!(failure as usize, index);
+        }
+        let mut names: Vec<_> = Termination::ALL.iter().map(|t| t.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Termination::ALL.len());
+    }
+}

@@ -1,0 +1,118 @@
+//! What there is one of in a process: phase, generation, reload results, and the channel by
+//! which the admin server asks control for something.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::counter::{Padded, Sharded};
+use super::{LogMessage, Registry};
+use crate::limits::ACCESS_LOG_QUEUE;
+
+/// Shared by every thread of the process.
+#[derive(Debug)]
+pub struct Process {
+    /// When it started.
+    pub started: Instant,
+    /// Everything that counts.
+    pub registry: Registry,
+    /// Where the process is in its life. Control writes, workers and observe watch.
+    pub phase: watch::Sender<Phase>,
+    /// Listeners are bound and the first round of checks is over. Control writes.
+    pub serving: AtomicBool,
+    /// Generation of the published configuration. Control writes.
+    pub generation: AtomicU64,
+    /// Reloads that succeeded and failed. Control writes.
+    pub reloads: [AtomicU64; 2],
+    /// Whether the last reload succeeded. Control writes.
+    pub last_reload_ok: AtomicBool,
+    /// To the writer of the access log. Workers try to send and never wait.
+    pub access_log: SyncSender<LogMessage>,
+    /// Access log records that found the queue full. Any worker writes.
+    pub access_log_dropped: AtomicU64,
+    /// Sessions of the process, for `max_connections`. Any worker writes, through a guard.
+    pub sessions: Padded<AtomicU32>,
+    /// The bound on [`Process::sessions`]. Control writes.
+    pub max_sessions: AtomicU32,
+    /// One a worker.
+    pub workers: Sharded<WorkerState>,
+    /// Requests to control.
+    pub commands: mpsc::Sender<Command>,
+}
+
+/// What a worker shows of itself.
+#[derive(Debug, Default)]
+pub struct WorkerState {
+    /// Its sessions. The worker writes.
+    pub active: AtomicU32,
+    /// Share of the last second it was not waiting, in thousandths. Control writes.
+    pub busy_permille: AtomicU32,
+    /// Newest generation it has taken over. The worker writes.
+    pub generation: AtomicU64,
+}
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Accepting.
+    Running,
+    /// `shutdown.delay`: not ready any more, still accepting.
+    Leaving,
+    /// `shutdown.grace`: not accepting; sessions may finish until this instant.
+    Draining {
+        /// When grace began.
+        since: Instant,
+        /// When it ends.
+        until: Instant,
+    },
+    /// Everything that is left ends now.
+    Stopping,
+}
+
+/// A request to control.
+#[derive(Debug)]
+pub enum Command {
+    /// Read the configuration again.
+    Reload(oneshot::Sender<Result<u64, Vec<String>>>),
+}
+
+/// The receiving ends of a process' channels.
+#[derive(Debug)]
+pub struct Inbox {
+    /// For control.
+    pub commands: mpsc::Receiver<Command>,
+    /// For the writer of the access log.
+    pub records: Receiver<LogMessage>,
+}
+
+impl Process {
+    /// A process that is not serving yet, and the receiving ends of its channels.
+    pub fn new(workers: usize) -> (Arc<Self>, Inbox) {
+        let (commands, received) = mpsc::channel(16);
+        let (access_log, records) = sync_channel(ACCESS_LOG_QUEUE);
+        let process = Process {
+            started: Instant::now(),
+            registry: Registry::new(workers),
+            phase: watch::Sender::new(Phase::Running),
+            serving: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            reloads: Default::default(),
+            last_reload_ok: AtomicBool::new(true),
+            access_log,
+            access_log_dropped: AtomicU64::new(0),
+            sessions: Padded::default(),
+            max_sessions: AtomicU32::new(u32::MAX),
+            workers: Sharded::new(workers),
+            commands,
+        };
+        (Arc::new(process), Inbox { commands: received, records })
+    }
+
+    /// Listeners bound, first round of checks over, not leaving.
+    pub fn ready(&self) -> bool {
+        self.serving.load(Relaxed) && *self.phase.borrow() == Phase::Running
+    }
+}
