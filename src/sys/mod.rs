@@ -1,1 +1,5 @@
-//! Not written yet.
+//! System calls that tokio and socket2 lack. The only place where `unsafe` may stand.
+
+pub mod pipe;
+pub mod process;
+pub mod socket;

@@ -1,0 +1,115 @@
+//! One attempt to connect to a backend.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockAddr, Type};
+
+use super::Socket;
+use crate::address::Address;
+use crate::state::ConnectFailure;
+use crate::sys;
+use crate::sys::socket::TcpOptions;
+
+/// Connects within `timeout`.
+///
+/// # Errors
+///
+/// Why it failed, told apart by whose fault it is: only [`ConnectFailure::LocalPorts`] and
+/// [`ConnectFailure::Other`] can be ours.
+pub async fn connect(
+    address: &Address,
+    options: &TcpOptions,
+    timeout: Duration,
+) -> Result<Socket, ConnectFailure> {
+    let (fd, tcp) = match address {
+        Address::Ip(ip) => (start_tcp(*ip, options), true),
+        Address::Unix(path) => (start_unix(path), false),
+    };
+    let mut socket = fd.and_then(|fd| Socket::new(fd, tcp)).map_err(|e| classify(&e))?;
+    match tokio::time::timeout(timeout, socket.connected()).await {
+        Ok(Ok(())) => Ok(socket),
+        Ok(Err(error)) => Err(classify(&error)),
+        Err(_) => Err(ConnectFailure::Timeout),
+    }
+}
+
+fn start_tcp(address: SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let domain = Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, kind, Some(Protocol::TCP))?;
+    sys::socket::set_tcp_options(&socket, options)?;
+    start(socket, &address.into())
+}
+
+fn start_unix(path: &Path) -> io::Result<OwnedFd> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    start(socket2::Socket::new(Domain::UNIX, kind, None)?, &SockAddr::unix(path)?)
+}
+
+fn start(socket: socket2::Socket, address: &SockAddr) -> io::Result<OwnedFd> {
+    match socket.connect(address) {
+        Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+        other => other?,
+    }
+    Ok(socket.into())
+}
+
+fn classify(error: &io::Error) -> ConnectFailure {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        // A unix path that is not there is as closed as a port nobody listens on.
+        Some(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOENT) => ConnectFailure::Refused,
+        Some(Errno::TIMEDOUT) => ConnectFailure::Timeout,
+        Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN) => {
+            ConnectFailure::Unreachable
+        }
+        Some(Errno::ADDRNOTAVAIL) => ConnectFailure::LocalPorts,
+        _ => ConnectFailure::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: TcpOptions = TcpOptions { keepalive: None, user_timeout: None };
+
+    async fn attempt(address: &str) -> Result<Socket, ConnectFailure> {
+        connect(&address.parse().unwrap(), &OPTIONS, Duration::from_secs(5)).await
+    }
+
+    #[tokio::test]
+    async fn failures_are_told_apart() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        assert!(attempt(&address).await.is_ok());
+        drop(listener);
+        assert_eq!(attempt(&address).await.unwrap_err(), ConnectFailure::Refused);
+        let missing = attempt("unix:/nonexistent/pointsman.sock").await.unwrap_err();
+        assert_eq!(missing, ConnectFailure::Refused);
+        // Class E addresses have no route.
+        let unreachable = attempt("240.0.0.1:9").await.unwrap_err();
+        assert_eq!(unreachable, ConnectFailure::Unreachable);
+    }
+
+    #[tokio::test]
+    async fn a_full_backlog_times_out() {
+        let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = Address::Ip(socket.local_addr().unwrap().as_socket().unwrap());
+        let mut held = Vec::new();
+        let failure = loop {
+            match connect(&address, &OPTIONS, Duration::from_millis(100)).await {
+                Ok(socket) => held.push(socket),
+                Err(failure) => break failure,
+            }
+            assert!(held.len() < 16, "the backlog never filled");
+        };
+        assert_eq!(failure, ConnectFailure::Timeout);
+    }
+}

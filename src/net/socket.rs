@@ -1,0 +1,158 @@
+//! A connected stream socket registered with tokio, whose readiness this code keeps itself.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll};
+
+use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
+
+use crate::sys;
+
+/// A stream socket and what is known of it.
+///
+/// Tokio's readiness is cleared as soon as it has been seen, and kept in these flags instead:
+/// only so can a task wait for *news* of a socket (a reset, say) while it leaves received bytes
+/// where they are because the other side is slow.
+#[derive(Debug)]
+pub struct Socket {
+    fd: AsyncFd<OwnedFd>,
+    /// A read may give something.
+    pub readable: bool,
+    /// A write may take something.
+    pub writable: bool,
+    /// The peer has sent FIN or RST, so reads will not come to rest before the end of stream,
+    /// and no further readiness to read will be announced.
+    hangup: bool,
+    /// The peer has sent RST, or both sides have sent FIN.
+    broken: bool,
+    /// A short read means that nothing is left (true of TCP, not of unix sockets).
+    short_is_drained: bool,
+}
+
+impl Socket {
+    /// Registers a connected, non-blocking socket with the current runtime.
+    pub fn new(fd: OwnedFd, tcp: bool) -> io::Result<Self> {
+        let fd = AsyncFd::with_interest(fd, Interest::READABLE | Interest::WRITABLE)?;
+        // Nothing is read before an event says that there is something.
+        let (readable, writable) = (false, true);
+        Ok(Socket { fd, readable, writable, hangup: false, broken: false, short_is_drained: tcp })
+    }
+
+    /// Waits until a connect has ended, well or not.
+    pub async fn connected(&mut self) -> io::Result<()> {
+        self.fd.ready(Interest::WRITABLE).await?.retain_ready();
+        match sys::socket::take_error(&self.fd) {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Reads into `buffer`; `Ok(None)` means not now, `Ok(Some(0))` the end of stream.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match sys::socket::read(&self.fd, buffer) {
+            Ok(n) => {
+                let drained = self.short_is_drained && n < buffer.len() && n > 0;
+                self.readable = !drained || self.hangup;
+                Ok(Some(n))
+            }
+            Err(error) => self.not_now(error, true),
+        }
+    }
+
+    /// Writes what fits of `bytes`; `Ok(None)` means not now.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        match sys::socket::write(&self.fd, bytes) {
+            Ok(n) => {
+                self.writable = n == bytes.len();
+                Ok(Some(n))
+            }
+            Err(error) => self.not_now(error, false),
+        }
+    }
+
+    /// Moves received bytes into `pipe`; `Ok(None)` means not now, `Ok(Some(0))` the end.
+    pub fn splice_in(&mut self, pipe: &mut sys::pipe::Pipe) -> io::Result<Option<usize>> {
+        match pipe.fill(&self.fd) {
+            Ok(n) => Ok(Some(n)),
+            // With bytes in the pipe this may only mean that its slots have run out.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && pipe.held() > 0 => Ok(None),
+            Err(error) => self.not_now(error, true),
+        }
+    }
+
+    /// Moves bytes out of `pipe`; `Ok(None)` means not now.
+    pub fn splice_out(&mut self, pipe: &mut sys::pipe::Pipe) -> io::Result<Option<usize>> {
+        match pipe.drain(&self.fd) {
+            Ok(n) => Ok(Some(n)),
+            Err(error) => self.not_now(error, false),
+        }
+    }
+
+    fn not_now(&mut self, error: io::Error, reading: bool) -> io::Result<Option<usize>> {
+        match error.kind() {
+            io::ErrorKind::WouldBlock if reading => self.readable = false,
+            io::ErrorKind::WouldBlock => self.writable = false,
+            io::ErrorKind::Interrupted => {}
+            _ => return Err(error),
+        }
+        Ok(None)
+    }
+
+    /// Learns what has changed and arranges to be woken at the next change. True if there is
+    /// something new to act on.
+    pub fn watch(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut news = false;
+        if !self.hangup {
+            while let Poll::Ready(Ok(mut guard)) = self.fd.poll_read_ready(cx) {
+                news |= !self.readable;
+                self.readable = true;
+                self.hangup = guard.ready().is_read_closed();
+                if self.hangup {
+                    break;
+                }
+                guard.clear_ready();
+                if news {
+                    // The caller acts and comes back, which is when the waker gets registered.
+                    return true;
+                }
+            }
+        }
+        if self.hangup || !self.writable {
+            while let Poll::Ready(Ok(mut guard)) = self.fd.poll_write_ready(cx) {
+                news |= !self.writable;
+                self.writable = true;
+                if guard.ready().is_write_closed() {
+                    news |= !self.broken;
+                    self.broken = true;
+                    break;
+                }
+                guard.clear_ready();
+            }
+        }
+        news
+    }
+
+    /// Waits for bytes or the end of stream.
+    pub async fn ready_to_read(&mut self) -> io::Result<()> {
+        if !self.readable {
+            let mut guard = self.fd.ready(Interest::READABLE).await?;
+            self.readable = true;
+            self.hangup = guard.ready().is_read_closed();
+            guard.clear_ready_matching(Ready::READABLE);
+        }
+        Ok(())
+    }
+
+    /// Whether the socket has failed without a read or write telling: asked only after events
+    /// that hint at it, since it costs a system call.
+    pub fn silent_error(&self) -> bool {
+        self.broken && sys::socket::take_error(&self.fd).is_some()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.get_ref().as_fd()
+    }
+}
