@@ -52,6 +52,15 @@ pub const MAGLEV_TABLE_MAX: usize = 5_000_011;
 /// Tickets a round robin pick draws before it searches for any usable backend.
 pub const ROUND_ROBIN_DRAWS: usize = 512;
 
+/// Slots of the longest round robin schedule: every backend at a weight without common divisor.
+pub const ROUND_ROBIN_SLOTS: usize = BACKENDS_PER_POOL * WEIGHT_MAX as usize;
+
+/// Random draws that hit an unusable backend before the usable ones are searched.
+pub const RANDOM_DRAWS: usize = 16;
+
+/// Maglev slots looked at, from the one hashed to, before the usable backends are searched.
+pub const MAGLEV_STEPS: usize = 512;
+
 /// Access log records waiting for the writer; more are dropped and counted.
 pub const ACCESS_LOG_QUEUE: usize = 16 * 1024;
 
@@ -79,6 +88,9 @@ pub const CONFIG_ERRORS: usize = 100;
 /// The longest path of a unix socket, without the terminating zero (`sun_path` is 108 bytes).
 pub const UNIX_PATH: usize = 107;
 
+// Balancing tables hold indices of backends as `u16`, and sums of weights as `u32`.
+const _: () = assert!(BACKENDS_PER_POOL <= 1 << 16);
+const _: () = assert!(ROUND_ROBIN_SLOTS <= u32::MAX as usize);
 const _: () = assert!(PIPE_MIN <= PIPE_SIZE);
 const _: () = assert!(PIPE_SIZE <= RELAY_BUDGET);
 const _: () = assert!(COPY_BUFFER <= RELAY_BUDGET);

@@ -2,6 +2,14 @@
 
 use std::fmt;
 
+pub mod check;
+pub mod panic;
+pub mod schedule;
+
+pub use check::Check;
+pub use panic::in_panic;
+pub use schedule::Schedule;
+
 /// What checks and connections say of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -1,0 +1,111 @@
+//! Smooth weighted round robin, exact across workers: a schedule laid down once and a counter of
+//! tickets that all workers share.
+//!
+//! The schedule is what nginx' `ngx_http_upstream_get_round_robin_peer` would pick turn by turn
+//! with every backend up: each backend's current value grows by its weight, the largest is picked
+//! (the first of equals) and reduced by the sum of all weights. Weights 5, 1, 1 give
+//! `a a b a c a a`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{View, random};
+use crate::limits::{ROUND_ROBIN_DRAWS, ROUND_ROBIN_SLOTS};
+
+/// One whole cycle of turns: the sum of the weights over their greatest common divisor.
+#[derive(Clone, Debug)]
+pub struct RoundRobin {
+    schedule: Box<[u16]>,
+}
+
+/// Backends of equal weight. Smooth round robin serves them in turn, so that only the next of
+/// each group can be the largest, and a slot costs as many steps as there are distinct weights.
+struct Group {
+    weight: u32,
+    members: Vec<u16>,
+    next: usize,
+    /// Current value of the next member.
+    current: i64,
+}
+
+impl RoundRobin {
+    /// Lays down the schedule of backends with these weights, at most
+    /// [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX) each.
+    pub(super) fn new(weights: impl Iterator<Item = u16>) -> Self {
+        let mut groups = groups(weights);
+        let total: u64 = groups.iter().map(|g| u64::from(g.weight) * g.members.len() as u64).sum();
+        debug_assert!(total <= ROUND_ROBIN_SLOTS as u64);
+        let total_value = total as i64;
+        let schedule = (0..total).map(|_| {
+            let group = advance(&mut groups);
+            let picked = group.members[group.next];
+            group.next += 1;
+            // Its current value falls by the total; that of the next in the group has not fallen
+            // yet, unless all have had their turn and the round begins again.
+            if group.next == group.members.len() {
+                group.next = 0;
+                group.current -= total_value;
+            }
+            picked
+        });
+        RoundRobin { schedule: schedule.collect() }
+    }
+
+    /// Draws tickets until one leads to a usable backend. An unusable one's turns thus go to
+    /// everyone in the rotation and not to whoever happens to stand behind it.
+    pub(super) fn pick(
+        &self,
+        view: &impl View,
+        tickets: &AtomicU64,
+        rng: &mut fastrand::Rng,
+    ) -> Option<usize> {
+        let length = self.schedule.len();
+        // Twice the schedule: other workers may draw the usable slots of the first cycle.
+        for _ in 0..ROUND_ROBIN_DRAWS.min(2 * length) {
+            let ticket = tickets.fetch_add(1, Relaxed);
+            let index = usize::from(self.schedule[(ticket % length as u64) as usize]);
+            if view.usable(index) {
+                return Some(index);
+            }
+        }
+        // Nearly everything is unusable: exact shares matter less than an answer.
+        random::scan(view, rng, |_| true)
+    }
+}
+
+/// Groups backends by weight over the common divisor, weight 0 left out, lowest index first.
+fn groups(weights: impl Iterator<Item = u16>) -> Vec<Group> {
+    let mut by_weight = std::collections::BTreeMap::<u16, Vec<u16>>::new();
+    for (index, weight) in weights.enumerate() {
+        if weight > 0 {
+            by_weight.entry(weight).or_default().push(index as u16);
+        }
+    }
+    let divisor = by_weight.keys().fold(0, |divisor, &weight| gcd(divisor, weight));
+    let group = |(weight, members)| Group {
+        weight: u32::from(weight / divisor),
+        members,
+        next: 0,
+        current: 0,
+    };
+    by_weight.into_iter().map(group).collect()
+}
+
+/// One step of everybody's current value; returns the group with the largest.
+fn advance(groups: &mut [Group]) -> &mut Group {
+    let mut best = 0;
+    for at in 0..groups.len() {
+        groups[at].current += i64::from(groups[at].weight);
+        let (this, leader) = (&groups[at], &groups[best]);
+        let ahead = this.current > leader.current
+            || this.current == leader.current
+                && this.members[this.next] < leader.members[leader.next];
+        if ahead {
+            best = at;
+        }
+    }
+    &mut groups[best]
+}
+
+fn gcd(a: u16, b: u16) -> u16 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
