@@ -1,1 +1,8 @@
-//! Not written yet.
+//! The control plane: configuration, health checks, signals, shutdown.
+
+pub mod checks;
+pub mod lifecycle;
+pub mod publish;
+pub mod signals;
+
+pub use publish::Publisher;

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::Socket;
 use crate::address::Address;
-use crate::state::ConnectFailure;
+use crate::state::{ConnectError, ConnectFailure};
 use crate::sys;
 use crate::sys::socket::TcpOptions;
 
@@ -19,13 +19,12 @@ use crate::sys::socket::TcpOptions;
 ///
 /// # Errors
 ///
-/// Why it failed, told apart by whose fault it is: only [`ConnectFailure::LocalPorts`] and
-/// [`ConnectFailure::Other`] can be ours.
+/// Why it failed, and whether it was our fault.
 pub async fn connect(
     address: &Address,
     options: &TcpOptions,
     timeout: Duration,
-) -> Result<Socket, ConnectFailure> {
+) -> Result<Socket, ConnectError> {
     let (fd, tcp) = match address {
         Address::Ip(ip) => (start_tcp(*ip, options), true),
         Address::Unix(path) => (start_unix(path), false),
@@ -34,7 +33,7 @@ pub async fn connect(
     match tokio::time::timeout(timeout, socket.connected()).await {
         Ok(Ok(())) => Ok(socket),
         Ok(Err(error)) => Err(classify(&error)),
-        Err(_) => Err(ConnectFailure::Timeout),
+        Err(_) => Err(ConnectError { reason: ConnectFailure::Timeout, ours: false }),
     }
 }
 
@@ -59,17 +58,23 @@ fn start(socket: socket2::Socket, address: &SockAddr) -> io::Result<OwnedFd> {
     Ok(socket.into())
 }
 
-fn classify(error: &io::Error) -> ConnectFailure {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
+fn classify(error: &io::Error) -> ConnectError {
+    let (reason, ours) = match error.raw_os_error().map(Errno::from_raw_os_error) {
         // A unix path that is not there is as closed as a port nobody listens on.
-        Some(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOENT) => ConnectFailure::Refused,
-        Some(Errno::TIMEDOUT) => ConnectFailure::Timeout,
-        Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN) => {
-            ConnectFailure::Unreachable
+        Some(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOENT) => {
+            (ConnectFailure::Refused, false)
         }
-        Some(Errno::ADDRNOTAVAIL) => ConnectFailure::LocalPorts,
-        _ => ConnectFailure::Other,
-    }
+        Some(Errno::TIMEDOUT) => (ConnectFailure::Timeout, false),
+        Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN) => {
+            (ConnectFailure::Unreachable, false)
+        }
+        Some(Errno::ADDRNOTAVAIL) => (ConnectFailure::LocalPorts, true),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC) => {
+            (ConnectFailure::Other, true)
+        }
+        _ => (ConnectFailure::Other, false),
+    };
+    ConnectError { reason, ours }
 }
 
 #[cfg(test)]
@@ -79,7 +84,8 @@ mod tests {
     const OPTIONS: TcpOptions = TcpOptions { keepalive: None, user_timeout: None };
 
     async fn attempt(address: &str) -> Result<Socket, ConnectFailure> {
-        connect(&address.parse().unwrap(), &OPTIONS, Duration::from_secs(5)).await
+        let address = address.parse().unwrap();
+        connect(&address, &OPTIONS, Duration::from_secs(5)).await.map_err(|e| e.reason)
     }
 
     #[tokio::test]
@@ -110,6 +116,6 @@ mod tests {
             }
             assert!(held.len() < 16, "the backlog never filled");
         };
-        assert_eq!(failure, ConnectFailure::Timeout);
+        assert_eq!(failure, ConnectError { reason: ConnectFailure::Timeout, ours: false });
     }
 }

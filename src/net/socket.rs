@@ -33,7 +33,7 @@ pub struct Socket {
 impl Socket {
     /// Registers a connected, non-blocking socket with the current runtime.
     pub fn new(fd: OwnedFd, tcp: bool) -> io::Result<Self> {
-        let fd = AsyncFd::with_interest(fd, Interest::READABLE | Interest::WRITABLE)?;
+        let fd = sys::event::register(fd)?;
         // Nothing is read before an event says that there is something.
         let (readable, writable) = (false, true);
         Ok(Socket { fd, readable, writable, hangup: false, broken: false, short_is_drained: tcp })

@@ -1,1 +1,9 @@
-//! Not written yet.
+//! The data plane: worker threads, each with its own runtime, listening sockets and sessions.
+//! Read in this order.
+
+mod accept;
+mod account;
+mod attempt;
+mod order;
+mod session;
+pub mod worker;

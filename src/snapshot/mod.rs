@@ -1,12 +1,17 @@
 //! The immutable, compiled form of one configuration that the data plane reads.
 
+mod build;
+mod pool;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+pub use build::build;
+pub use pool::{Backend, Pool, Tried};
+
 use crate::address::Address;
-use crate::balance::Spec;
-use crate::config::{Config, Connect, PanicThreshold, Timeouts};
-use crate::state::{BackendState, ListenerState, PoolState};
+use crate::config::{Config, Timeouts};
+use crate::state::ListenerState;
 
 /// One configuration, ready to be read by workers. Replaced whole, never changed.
 #[derive(Debug)]
@@ -16,12 +21,22 @@ pub struct Snapshot {
     /// What it was compiled from.
     pub config: Arc<Config>,
     /// In the order of the file.
-    pub listeners: Vec<Arc<Listener>>,
+    pub listeners: Vec<Entrance>,
     /// In the order of the file.
     pub pools: Vec<Arc<Pool>>,
 }
 
-/// A listener with its sockets and its pool.
+/// A listener and the sockets that lead to it. Sessions hold listeners but never sockets, so that
+/// a removed listener's address is free as soon as the workers have let go of it.
+#[derive(Debug)]
+pub struct Entrance {
+    /// The listener.
+    pub listener: Arc<Listener>,
+    /// One for each bound address.
+    pub sockets: Vec<Arc<ListenSocket>>,
+}
+
+/// What a connection needs to know of the listener it came by.
 #[derive(Debug)]
 pub struct Listener {
     /// Its name.
@@ -32,8 +47,6 @@ pub struct Listener {
     pub pool: Arc<Pool>,
     /// Its counters.
     pub state: Arc<ListenerState>,
-    /// One for each bound address.
-    pub sockets: Vec<Arc<ListenSocket>>,
 }
 
 /// One bound address: a listening socket for each worker.
@@ -41,36 +54,32 @@ pub struct Listener {
 pub struct ListenSocket {
     /// The address as configured.
     pub bind: Address,
+    /// Whether `[::]` leaves IPv4 out.
+    pub v6_only: bool,
     /// The address as bound (the kernel chose the port where 0 was asked for).
     pub local: Address,
     /// One descriptor a worker.
     pub fds: Vec<OwnedFd>,
 }
 
-/// A pool with its policy's tables.
-#[derive(Debug)]
-pub struct Pool {
-    /// Its name.
-    pub name: Arc<str>,
-    /// The policy and its parameters.
-    pub spec: Spec,
-    /// Ordered by canonical address, bytewise.
-    pub backends: Vec<Backend>,
-    /// How backends are connected to.
-    pub connect: Connect,
-    /// When the state of backends is ignored.
-    pub panic_threshold: PanicThreshold,
-    /// Its counters.
-    pub state: Arc<PoolState>,
+impl Snapshot {
+    /// The socket that is bound as this configuration asks, if there is one.
+    pub fn socket(&self, bind: &Address, v6_only: bool) -> Option<&Arc<ListenSocket>> {
+        let mut sockets = self.listeners.iter().flat_map(|entrance| &entrance.sockets);
+        sockets.find(|socket| socket.bind == *bind && socket.v6_only == v6_only)
+    }
+
+    /// The pool of this name.
+    pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
+        self.pools.iter().find(|pool| *pool.name == *name)
+    }
 }
 
-/// A backend in its pool.
-#[derive(Debug)]
-pub struct Backend {
-    /// Its name in this configuration.
-    pub name: Arc<str>,
-    /// Its weight.
-    pub weight: u16,
-    /// Where it is, its state and its counters.
-    pub state: Arc<BackendState>,
+impl Drop for ListenSocket {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.local {
+            // Somebody may have removed the file already.
+            let _missing = std::fs::remove_file(path);
+        }
+    }
 }

@@ -14,7 +14,7 @@ pub mod registry;
 
 pub use backend::{BackendState, CheckReport, Lease};
 pub use listener::ListenerState;
-pub use outcome::{ConnectFailure, Direction, Termination};
+pub use outcome::{ConnectError, ConnectFailure, Direction, Termination};
 pub use pool::PoolState;
 pub use process::{Phase, Process};
 pub use record::{Attempt, LogMessage, Record};

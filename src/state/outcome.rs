@@ -67,7 +67,7 @@ pub enum ConnectFailure {
     Unreachable,
     /// No local port left towards this backend: our shortage, not the backend's fault.
     LocalPorts,
-    /// Anything else, such as no descriptor left.
+    /// Anything else, such as a unix socket without permission, or no descriptor left.
     Other,
 }
 
@@ -91,6 +91,15 @@ impl ConnectFailure {
             ConnectFailure::Other => "other",
         }
     }
+}
+
+/// A failed attempt to connect: the reason, and whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectError {
+    /// The reason.
+    pub reason: ConnectFailure,
+    /// Ours: no local port, descriptor or memory. It says nothing about the backend.
+    pub ours: bool,
 }
 
 /// Which way bytes went.

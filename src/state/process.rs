@@ -19,6 +19,9 @@ pub struct Process {
     pub started: Instant,
     /// Everything that counts.
     pub registry: Registry,
+    /// How often it was asked to stop: once is gracefully, twice at once. Signals and the owner
+    /// of the service write, control watches.
+    pub stops: watch::Sender<u32>,
     /// Where the process is in its life. Control writes, workers and observe watch.
     pub phase: watch::Sender<Phase>,
     /// Listeners are bound and the first round of checks is over. Control writes.
@@ -96,6 +99,7 @@ impl Process {
         let process = Process {
             started: Instant::now(),
             registry: Registry::new(workers),
+            stops: watch::Sender::new(0),
             phase: watch::Sender::new(Phase::Running),
             serving: AtomicBool::new(false),
             generation: AtomicU64::new(0),

@@ -1,5 +1,6 @@
 //! System calls that tokio and socket2 lack. The only place where `unsafe` may stand.
 
+pub mod event;
 pub mod pipe;
 pub mod process;
 pub mod socket;

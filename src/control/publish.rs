@@ -1,0 +1,246 @@
+//! Making a configuration the one in force: at the start, and at each reload. All or nothing:
+//! sockets are bound and tables built before anything is changed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+
+use super::checks::{Checks, update_panic};
+use crate::address::Address;
+use crate::config::{self, Config, LogTarget, MaxConnections};
+use crate::health::State;
+use crate::limits::RESERVED_DESCRIPTORS;
+use crate::net::listen;
+use crate::snapshot::{self, Backend, ListenSocket, Pool, Snapshot};
+use crate::state::process::Command;
+use crate::state::{BackendState, Process};
+use crate::sys;
+use crate::sys::socket::TcpOptions;
+
+/// How long a reload waits for the workers to have taken over, before it says so and goes on.
+const TAKE_OVER: Duration = Duration::from_secs(1);
+
+/// Owns what only control may change.
+#[derive(Debug)]
+pub struct Publisher {
+    process: Arc<Process>,
+    /// What a reload reads; without it there is nothing to reload.
+    path: Option<PathBuf>,
+    checks: Checks,
+    published: watch::Sender<Arc<Snapshot>>,
+}
+
+impl Publisher {
+    /// Binds and compiles the first configuration, and checks its backends once.
+    ///
+    /// # Errors
+    ///
+    /// One line for each thing that is wrong.
+    pub async fn first(
+        process: Arc<Process>,
+        config: Config,
+        path: Option<PathBuf>,
+    ) -> Result<Publisher, Vec<String>> {
+        let snapshot = prepare(&process, Arc::new(config), None)?;
+        let mut checks = Checks::default();
+        take_effect(&process, &snapshot);
+        checks.follow(&snapshot);
+        let mut stops = process.stops.subscribe();
+        tokio::select! {
+            () = first_round(&checks, &snapshot.pools) => {}
+            _ = stops.wait_for(|&count| count > 0) => {}
+        }
+        snapshot.pools.iter().for_each(|pool| update_panic(pool));
+        let published = watch::Sender::new(Arc::new(snapshot));
+        Ok(Publisher { process, path, checks, published })
+    }
+
+    /// The configuration in force, now and later.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.published.subscribe()
+    }
+
+    /// Answers commands until nobody can send one any more.
+    pub async fn serve(mut self, mut commands: mpsc::Receiver<Command>) {
+        while let Some(command) = commands.recv().await {
+            let Command::Reload(answer) = command;
+            let result = self.reload().await;
+            let ok = result.is_ok();
+            self.process.reloads[usize::from(!ok)].fetch_add(1, Relaxed);
+            self.process.last_reload_ok.store(ok, Relaxed);
+            match &result {
+                Ok(generation) => tracing::info!(generation, "reloaded"),
+                Err(errors) => {
+                    for error in errors {
+                        tracing::error!("reload: {error}");
+                    }
+                    tracing::error!("reload failed; the configuration stays as it was");
+                }
+            }
+            // Whoever asked may have gone away.
+            let _gone = answer.send(result);
+        }
+    }
+
+    async fn reload(&mut self) -> Result<u64, Vec<String>> {
+        let Some(path) = self.path.clone() else {
+            return Err(vec!["started from flags: there is no file to read again".to_owned()]);
+        };
+        let load = tokio::task::spawn_blocking(move || config::load(&path)).await;
+        let config = load
+            .map_err(|error| vec![format!("reading the configuration: {error}")])?
+            .map_err(|errors| errors.to_string().lines().map(str::to_owned).collect::<Vec<_>>())?;
+        let before = self.published.borrow().clone();
+        let fixed = fixed_at_start(&before.config, &config);
+        if !fixed.is_empty() {
+            return Err(fixed);
+        }
+        let snapshot = prepare(&self.process, Arc::new(config), Some(&before))?;
+        let generation = snapshot.generation;
+        self.checks.follow(&snapshot);
+        // A pool of which nothing is known gets its first round before its first connection.
+        let new: Vec<_> = snapshot.pools.iter().filter(|pool| unknown(pool)).cloned().collect();
+        first_round(&self.checks, &new).await;
+        take_effect(&self.process, &snapshot);
+        snapshot.pools.iter().for_each(|pool| update_panic(pool));
+        self.published.send_replace(Arc::new(snapshot));
+        drop(before);
+        self.taken_over(generation).await;
+        self.process.registry.sweep();
+        Ok(generation)
+    }
+
+    /// Waits until every worker runs on this generation: from then on no connection is accepted
+    /// by what the configuration no longer has.
+    async fn taken_over(&self, generation: u64) {
+        let deadline = Instant::now() + TAKE_OVER;
+        let behind = |process: &Process| {
+            process.workers.iter().any(|worker| worker.generation.load(Relaxed) < generation)
+        };
+        while behind(&self.process) && !self.published.is_closed() {
+            if Instant::now() > deadline {
+                tracing::warn!(generation, "a worker is slow to take over the configuration");
+                return;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn unknown(pool: &Arc<Pool>) -> bool {
+    let unknown = |backend: &Backend| backend.state.state() == State::Unknown;
+    pool.health.is_some() && pool.backends.iter().all(unknown)
+}
+
+/// At most `interval + timeout` of the most patient pool.
+async fn first_round(checks: &Checks, pools: &[Arc<Pool>]) {
+    let patience = |pool: &Arc<Pool>| pool.health.map(|h| h.interval + h.timeout);
+    let longest = pools.iter().filter_map(patience).max().unwrap_or_default();
+    checks.first_round(pools, longest).await;
+}
+
+/// Settings that a running process cannot change.
+fn fixed_at_start(before: &Config, after: &Config) -> Vec<String> {
+    let mut errors = Vec::new();
+    if before.workers != after.workers {
+        errors.push("workers: a reload cannot change it; restart".to_owned());
+    }
+    if before.admin != after.admin {
+        errors.push("admin: a reload cannot change it; restart".to_owned());
+    }
+    errors
+}
+
+/// Everything that can go wrong, before anything is changed.
+fn prepare(
+    process: &Process,
+    config: Arc<Config>,
+    before: Option<&Snapshot>,
+) -> Result<Snapshot, Vec<String>> {
+    let mut errors = Vec::new();
+    let mut sockets = Vec::new();
+    for listener in &config.listeners {
+        let mut bound = Vec::new();
+        for address in &listener.bind {
+            let known = before.and_then(|snapshot| snapshot.socket(address, listener.v6_only));
+            match known {
+                Some(socket) => bound.push(socket.clone()),
+                None => match bind(address, listener.v6_only, process.registry.workers()) {
+                    Ok(socket) => bound.push(Arc::new(socket)),
+                    Err(e) => errors.push(format!("listener {}: {e}", listener.name)),
+                },
+            }
+        }
+        sockets.push(bound);
+    }
+    if let Err(error) = try_access_log(&config) {
+        errors.push(error);
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let generation = before.map_or(0, |snapshot| snapshot.generation) + 1;
+    snapshot::build(config, generation, sockets, &process.registry)
+        .map_err(|error| vec![error.to_string()])
+}
+
+fn bind(address: &Address, v6_only: bool, workers: usize) -> Result<ListenSocket, String> {
+    let bound = listen::bind(address, v6_only, workers)
+        .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    Ok(ListenSocket { bind: address.clone(), v6_only, local: bound.local, fds: bound.fds })
+}
+
+/// An access log that cannot be written is an error before it is lost records.
+fn try_access_log(config: &Config) -> Result<(), String> {
+    let Some(LogTarget::File(path)) = config.access_log.as_ref().map(|log| &log.target) else {
+        return Ok(());
+    };
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    file.map(drop).map_err(|error| format!("access_log: cannot write {}: {error}", path.display()))
+}
+
+/// What has to be in place when the first connection of the new configuration comes.
+fn take_effect(process: &Process, snapshot: &Snapshot) {
+    process.max_sessions.store(max_sessions(snapshot.config.max_connections), Relaxed);
+    process.generation.store(snapshot.generation, Relaxed);
+    for entrance in &snapshot.listeners {
+        let options = TcpOptions::from(&entrance.listener.timeouts);
+        for socket in entrance.sockets.iter().filter(|socket| socket.local.ip().is_some()) {
+            for fd in &socket.fds {
+                if let Err(error) = sys::socket::set_tcp_options(fd, &options) {
+                    let listener = &entrance.listener.name;
+                    tracing::warn!(%listener, %error, "cannot set TCP options");
+                }
+            }
+        }
+    }
+    for pool in &snapshot.pools {
+        for backend in &pool.backends {
+            refresh(&backend.state, backend.name.clone(), pool.health.is_some());
+        }
+    }
+}
+
+fn refresh(state: &BackendState, name: Arc<str>, checked: bool) {
+    state.set_name(name);
+    if !checked {
+        state.set_state(State::Up);
+    }
+}
+
+/// A session needs two descriptors.
+fn max_sessions(configured: MaxConnections) -> u32 {
+    match configured {
+        MaxConnections::Count(count) => count,
+        MaxConnections::Off => u32::MAX,
+        MaxConnections::Auto => {
+            let descriptors = sys::process::raise_descriptor_limit();
+            let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
+            u32::try_from((descriptors - reserved) / 2).unwrap_or(u32::MAX)
+        }
+    }
+}

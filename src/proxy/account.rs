@@ -1,0 +1,150 @@
+//! The account of one connection: opened when it is accepted, closed exactly once, by `Drop`.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::worker::Worker;
+use crate::address::Address;
+use crate::state::{
+    Attempt, ConnectFailure, Direction, ListenerState, LogMessage, Process, Record, Termination,
+};
+
+/// What a connection adds to counters, histograms and the access log.
+pub(super) struct Account {
+    worker: Rc<Worker>,
+    listener: Arc<ListenerState>,
+    started: Instant,
+    /// How it ended; [`Termination::Error`] until somebody says otherwise.
+    termination: Cell<Termination>,
+    bytes_in: Cell<u64>,
+    bytes_out: Cell<u64>,
+    /// The record for the access log, where there is one.
+    record: Option<Box<Record>>,
+}
+
+impl Account {
+    /// Counts an accepted connection.
+    pub fn open(
+        worker: &Rc<Worker>,
+        listener: &Arc<ListenerState>,
+        client: Option<SocketAddr>,
+        local: &Address,
+    ) -> Self {
+        listener.opened(worker.index);
+        let record = worker.logs_access().then(|| {
+            Box::new(Record {
+                started: SystemTime::now(),
+                id: worker.next_id(),
+                listener: listener.name.clone(),
+                client,
+                local: local.clone(),
+                pool: None,
+                backend: None,
+                attempts: Vec::new(),
+                connect: None,
+                first_byte: None,
+                duration: Duration::ZERO,
+                bytes_in: 0,
+                bytes_out: 0,
+                termination: Termination::Error,
+            })
+        });
+        Account {
+            worker: worker.clone(),
+            listener: listener.clone(),
+            started: Instant::now(),
+            termination: Cell::new(Termination::Error),
+            bytes_in: Cell::new(0),
+            bytes_out: Cell::new(0),
+            record,
+        }
+    }
+
+    /// When the connection was accepted.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The worker it is on.
+    pub fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// Notes the pool it was routed to.
+    pub fn routed(&mut self, pool: &Arc<str>) {
+        if let Some(record) = &mut self.record {
+            record.pool = Some(pool.clone());
+        }
+    }
+
+    /// Notes an attempt to connect.
+    pub fn attempted(
+        &mut self,
+        backend: &Arc<str>,
+        outcome: Result<(), ConnectFailure>,
+        took: Duration,
+    ) {
+        if let Some(record) = &mut self.record {
+            if outcome.is_ok() {
+                record.backend = Some(backend.clone());
+            }
+            record.attempts.push(Attempt { backend: backend.clone(), outcome, took });
+        }
+    }
+
+    /// Notes how long it took to be connected, failed attempts included.
+    pub fn connected(&mut self, took: Duration) {
+        if let Some(record) = &mut self.record {
+            record.connect = Some(took);
+        }
+    }
+
+    /// Notes the backend's first byte.
+    pub fn first_byte(&mut self, took: Option<Duration>) {
+        if let Some(record) = &mut self.record {
+            record.first_byte = took;
+        }
+    }
+
+    /// Counts bytes that were passed on.
+    pub fn passed(&self, direction: Direction, bytes: u64) {
+        self.listener.passed(self.worker.index, direction, bytes);
+        let count = match direction {
+            Direction::In => &self.bytes_in,
+            Direction::Out => &self.bytes_out,
+        };
+        count.set(count.get() + bytes);
+    }
+
+    /// Says how the connection ends. It counts when the account is dropped, be it in the middle
+    /// of a lingering close.
+    pub fn ends(&self, termination: Termination) {
+        self.termination.set(termination);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let duration = self.started.elapsed();
+        let termination = self.termination.get();
+        self.listener.closed(self.worker.index, termination, duration);
+        if let Some(mut record) = self.record.take() {
+            record.duration = duration;
+            record.bytes_in = self.bytes_in.get();
+            record.bytes_out = self.bytes_out.get();
+            record.termination = termination;
+            write_record(&self.worker.process, record);
+        }
+    }
+}
+
+/// Hands a record to the writer, or counts it as dropped: a worker never waits for a disk.
+fn write_record(process: &Process, record: Box<Record>) {
+    if process.access_log.try_send(LogMessage::Record(record)).is_err() {
+        process.access_log_dropped.fetch_add(1, Relaxed);
+    }
+}

@@ -1,0 +1,84 @@
+//! Picking a backend and connecting to it: up to `connect.attempts` different ones, at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::account::Account;
+use crate::balance::key::Tuple;
+use crate::net::Socket;
+use crate::net::connect::connect;
+use crate::snapshot::{Pool, Tried};
+use crate::state::{ConnectError, ConnectFailure, Lease, PoolState, Termination};
+use crate::sys::socket::TcpOptions;
+
+/// An established connection to a backend.
+pub(super) struct Connected {
+    pub socket: Socket,
+    pub lease: Lease,
+    pub pool: Arc<PoolState>,
+}
+
+/// Connects to a backend of `pool`.
+///
+/// # Errors
+///
+/// [`Termination::NoBackend`] if nothing could be picked at all, [`Termination::ConnectFailed`]
+/// if every attempt failed.
+pub(super) async fn connect_any(
+    pool: &Pool,
+    tuple: &Tuple,
+    options: &TcpOptions,
+    account: &mut Account,
+) -> Result<Connected, Termination> {
+    let worker = account.worker().clone();
+    let begun = Instant::now();
+    let mut tried = Tried::default();
+    while tried.count() < pool.connect.attempts {
+        let hash = || pool.spec.key.hash(tuple, pool.hash_seed);
+        let picked = worker.with_rng(|rng| pool.pick(&tried, hash, rng));
+        let Some(index) = picked else { break };
+        if tried.count() > 0 {
+            pool.state.retried(worker.index);
+        }
+        let backend = &pool.backends[index];
+        let lease = backend.state.lease();
+        let attempt_begun = Instant::now();
+        let result = connect(&backend.state.address, options, pool.connect.timeout).await;
+        let took = attempt_begun.elapsed();
+        account.attempted(&backend.name, result.as_ref().map(|_| ()).map_err(|e| e.reason), took);
+        match result {
+            Ok(socket) => {
+                backend.state.connected(worker.index);
+                pool.state.connect_seconds.record(worker.index, took);
+                account.connected(begun.elapsed());
+                return Ok(Connected { socket, lease, pool: pool.state.clone() });
+            }
+            Err(error) => {
+                backend.state.connect_failed(worker.index, error.reason);
+                tracing::debug!(
+                    pool = %pool.name, backend = %backend.name, reason = error.reason.name(),
+                    ms = millis(took), "connect failed"
+                );
+                tried.add(index);
+                if hopeless(error) {
+                    break;
+                }
+            }
+        }
+    }
+    if tried.count() > 0 {
+        return Err(Termination::ConnectFailed);
+    }
+    pool.state.no_backend(worker.index);
+    Err(Termination::NoBackend)
+}
+
+/// A shortage of our own descriptors or memory meets every backend alike: trying the others only
+/// makes it worse. Local ports are short towards one address only, so another may do.
+fn hopeless(error: ConnectError) -> bool {
+    error.ours && error.reason != ConnectFailure::LocalPorts
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

@@ -1,0 +1,287 @@
+//! A worker: one thread, one single-threaded runtime, its own listening sockets and sessions.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+
+use ahash::AHashMap;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Notify, watch};
+use tokio::task::LocalSet;
+
+use super::accept::{Acceptor, Place};
+use super::account::Account;
+use super::order::Order;
+use super::session::{self, Accepted};
+use crate::net::scratch::Scratch;
+use crate::snapshot::{Listener, Snapshot};
+use crate::state::{Phase, Process, Termination};
+
+/// The last part of grace in which the remaining sessions are closed one after the other, so that
+/// their clients do not come back all at once: a fifth of it.
+const SPREAD_SHARE: u32 = 5;
+
+/// How often sessions are closed while closing is spread.
+const SPREAD_STEP: Duration = Duration::from_millis(20);
+
+/// What sessions get to close after an order, when everything must stop.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// At most one warning about missing descriptors in this time, from one worker.
+const SHORTAGE_WARNING: Duration = Duration::from_secs(5);
+
+/// What the sessions of a worker share.
+pub(super) struct Worker {
+    /// Which shard of the counters is its own.
+    pub index: usize,
+    pub process: Arc<Process>,
+    pub scratch: Scratch,
+    rng: RefCell<fastrand::Rng>,
+    next_id: Cell<u64>,
+    snapshot: RefCell<Arc<Snapshot>>,
+    orders: RefCell<AHashMap<usize, Rc<Order>>>,
+    /// Wakes when the last session has ended.
+    emptied: Notify,
+    shortage_warned: Cell<Option<Instant>>,
+}
+
+/// A worker's thread, from outside.
+#[derive(Debug)]
+pub struct WorkerThread {
+    /// Its runtime, for the metrics.
+    pub runtime: Handle,
+    /// Ends once the process is draining and its sessions have ended.
+    pub thread: std::thread::JoinHandle<()>,
+}
+
+/// Starts worker `index` on the newest snapshot.
+///
+/// # Errors
+///
+/// No thread or no epoll instance could be had.
+pub fn start(
+    index: usize,
+    process: Arc<Process>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+) -> io::Result<WorkerThread> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let local = LocalSet::new();
+        local.block_on(&runtime, Worker::run(index, process, snapshots));
+        // What did not end in time is dropped here, and accounted for by its guards.
+        drop(local);
+    })?;
+    Ok(WorkerThread { runtime: handle, thread })
+}
+
+impl Worker {
+    async fn run(
+        index: usize,
+        process: Arc<Process>,
+        mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    ) {
+        let snapshot = snapshots.borrow_and_update().clone();
+        let mut phases = process.phase.subscribe();
+        let worker = Rc::new(Worker {
+            index,
+            scratch: Scratch::default(),
+            rng: RefCell::new(fastrand::Rng::new()),
+            next_id: Cell::new(first_id() + index as u64),
+            snapshot: RefCell::new(snapshot),
+            orders: RefCell::default(),
+            emptied: Notify::new(),
+            shortage_warned: Cell::new(None),
+            process,
+        });
+        let mut acceptors: Vec<Rc<Acceptor>> = Vec::new();
+        worker.reconcile(&mut acceptors);
+        loop {
+            let phase = *phases.borrow_and_update();
+            if let Phase::Draining { .. } | Phase::Stopping = phase {
+                break;
+            }
+            tokio::select! {
+                changed = snapshots.changed() => {
+                    if changed.is_err() {
+                        break; // control is gone, which ends the process
+                    }
+                    *worker.snapshot.borrow_mut() = snapshots.borrow_and_update().clone();
+                    worker.reconcile(&mut acceptors);
+                }
+                _ = phases.changed() => {}
+            }
+        }
+        for acceptor in &acceptors {
+            acceptor.retire();
+        }
+        for acceptor in acceptors {
+            acceptor.finished().await;
+        }
+        worker.drain(phases).await;
+    }
+
+    /// Makes the listening sockets those of the snapshot.
+    fn reconcile(self: &Rc<Self>, acceptors: &mut Vec<Rc<Acceptor>>) {
+        let snapshot = self.snapshot.borrow().clone();
+        let mut before = std::mem::take(acceptors);
+        for entrance in &snapshot.listeners {
+            for socket in &entrance.sockets {
+                let known = before.iter().position(|a| Arc::ptr_eq(&a.socket, socket));
+                if let Some(known) = known {
+                    let acceptor = before.swap_remove(known);
+                    acceptor.replace(&entrance.listener);
+                    acceptors.push(acceptor);
+                    continue;
+                }
+                match Acceptor::start(self, socket, &entrance.listener) {
+                    Ok(acceptor) => acceptors.push(acceptor),
+                    Err(error) => tracing::error!(
+                        listener = %entrance.listener.name, address = %socket.local, %error,
+                        "cannot accept on a bound socket"
+                    ),
+                }
+            }
+        }
+        for acceptor in before {
+            acceptor.retire();
+        }
+        let state = self.process.workers.shard(self.index);
+        state.generation.store(snapshot.generation, Relaxed);
+    }
+
+    /// Runs one session as a task of its own.
+    pub fn start_session(
+        self: &Rc<Self>,
+        accepted: Accepted,
+        listener: Arc<Listener>,
+        account: Account,
+        place: Place,
+    ) {
+        let entry = Entry::new(self);
+        tokio::task::spawn_local(async move {
+            let mut account = account;
+            let entry = entry;
+            let termination = session::serve(accepted, listener, &mut account, &entry.order).await;
+            account.ends(termination);
+            drop(account);
+            drop(place);
+        });
+    }
+
+    /// Lets sessions finish, closes what is left towards the end of grace, and at once when the
+    /// process is stopping.
+    async fn drain(&self, mut phases: watch::Receiver<Phase>) {
+        loop {
+            let phase = *phases.borrow_and_update();
+            if self.orders.borrow().is_empty() {
+                return;
+            }
+            let Phase::Draining { since, until } = phase else { break };
+            let wait = self.close_share(since, until);
+            tokio::select! {
+                () = self.emptied.notified() => {}
+                _ = phases.changed() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+        self.order_end(usize::MAX);
+        let emptied = async {
+            while !self.orders.borrow().is_empty() {
+                self.emptied.notified().await;
+            }
+        };
+        // Whoever has not ended by then is dropped, and accounted for all the same.
+        let _late = tokio::time::timeout(LAST_WORDS, emptied).await;
+    }
+
+    /// Closes as many sessions as the time left asks for; returns when to come again.
+    fn close_share(&self, since: Instant, until: Instant) -> Duration {
+        let now = Instant::now();
+        let spread = until.duration_since(since) / SPREAD_SHARE;
+        let left = until.saturating_duration_since(now);
+        if left > spread {
+            return left - spread;
+        }
+        let steps = left.as_millis() / SPREAD_STEP.as_millis() + 1;
+        let open = self.orders.borrow().values().filter(|o| o.given().is_none()).count();
+        self.order_end(open.div_ceil(usize::try_from(steps).unwrap_or(usize::MAX)));
+        SPREAD_STEP
+    }
+
+    fn order_end(&self, count: usize) {
+        let orders = self.orders.borrow();
+        for order in orders.values().filter(|o| o.given().is_none()).take(count) {
+            order.give(Termination::Shutdown);
+        }
+    }
+
+    /// Whether connections are recorded in the access log.
+    pub fn logs_access(&self) -> bool {
+        self.snapshot.borrow().config.access_log.is_some()
+    }
+
+    /// An id for a connection, unique in the process and over restarts: workers count in turns.
+    pub fn next_id(&self) -> u64 {
+        let id = self.next_id.get();
+        self.next_id.set(id.wrapping_add(self.process.registry.workers() as u64));
+        id
+    }
+
+    /// Lends the random numbers of this worker.
+    pub fn with_rng<R>(&self, use_it: impl FnOnce(&mut fastrand::Rng) -> R) -> R {
+        use_it(&mut self.rng.borrow_mut())
+    }
+
+    /// Says that accepting pauses, but not all the time.
+    pub fn warn_of_shortage(&self, listener: &str, error: &io::Error) {
+        let now = Instant::now();
+        let quiet = |at: Instant| now.duration_since(at) < SHORTAGE_WARNING;
+        if !self.shortage_warned.get().is_some_and(quiet) {
+            self.shortage_warned.set(Some(now));
+            tracing::warn!(listener, %error, "accepting pauses; existing sessions go on");
+        }
+    }
+}
+
+/// Seconds since 1970 in the upper half; connections count in the lower one.
+fn first_id() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs()) << 32
+}
+
+/// A session's entry in its worker's list, removed when dropped.
+struct Entry {
+    worker: Rc<Worker>,
+    order: Rc<Order>,
+}
+
+impl Entry {
+    fn new(worker: &Rc<Worker>) -> Self {
+        let order = Rc::new(Order::default());
+        let mut orders = worker.orders.borrow_mut();
+        orders.insert(Rc::as_ptr(&order).addr(), order.clone());
+        worker.show_active(orders.len());
+        Entry { worker: worker.clone(), order }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut orders = self.worker.orders.borrow_mut();
+        orders.remove(&Rc::as_ptr(&self.order).addr());
+        self.worker.show_active(orders.len());
+        if orders.is_empty() {
+            self.worker.emptied.notify_one();
+        }
+    }
+}
+
+impl Worker {
+    fn show_active(&self, sessions: usize) {
+        let state = self.process.workers.shard(self.index);
+        state.active.store(u32::try_from(sessions).unwrap_or(u32::MAX), Relaxed);
+    }
+}
