@@ -16,6 +16,7 @@ pub mod address;
 pub mod balance;
 pub mod health;
 pub mod limits;
+pub mod repeat;
 
 // Layer 1: what the operator wrote, and what threads share.
 pub mod config;

@@ -64,6 +64,9 @@ pub const MAGLEV_STEPS: usize = 512;
 /// Access log records waiting for the writer; more are dropped and counted.
 pub const ACCESS_LOG_QUEUE: usize = 16 * 1024;
 
+/// Bytes of access log lines gathered before they are written.
+pub const ACCESS_LOG_BUFFER: usize = 64 * 1024;
+
 /// `overload` records a worker writes each second; the others are counted and left out.
 pub const FLOOD_RECORDS_PER_SECOND: u32 = 100;
 
@@ -78,6 +81,18 @@ pub const ADMIN_BODY: usize = 64 * 1024;
 
 /// Requests the admin server answers at once.
 pub const ADMIN_CONNECTIONS: usize = 64;
+
+/// How long a client of the admin server may take to send a request, and stay silent before one.
+pub const ADMIN_READ: Duration = Duration::from_secs(5);
+
+/// Age after which a connection of the admin server is closed when its answer is out.
+pub const ADMIN_AGE: Duration = Duration::from_secs(60);
+
+/// How long a reload may take before the admin server stops waiting for its result.
+pub const ADMIN_RELOAD: Duration = Duration::from_secs(30);
+
+/// The longest bearer token.
+pub const ADMIN_TOKEN: u64 = 4096;
 
 /// The largest configuration file.
 pub const CONFIG_BYTES: u64 = 64 * 1024 * 1024;

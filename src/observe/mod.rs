@@ -1,1 +1,19 @@
-//! Not written yet.
+//! What shows the process to people and machines: its log, the access log, metrics, and the
+//! admin server that serves them. Reads `state` and the snapshot; changes neither, and asks
+//! control over [`crate::state::process::Command`].
+
+pub mod log;
+
+mod access_format;
+pub mod access_log;
+mod access_sink;
+
+mod families;
+pub mod metrics;
+mod prometheus;
+mod readings;
+
+pub mod admin;
+mod api;
+pub mod auth;
+pub mod status;

@@ -1,0 +1,281 @@
+//! The forms of an access log record: one line each, with no byte in it that could start another
+//! line or drive a terminal.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
+
+use crate::config::LogFormat;
+use crate::state::{Attempt, Record};
+
+/// Appends `record` and a newline.
+pub(super) fn encode(out: &mut Vec<u8>, record: &Record, format: LogFormat) {
+    let result = match format {
+        LogFormat::Json => json(out, &JsonRecord(record)),
+        LogFormat::Text => text(out, record),
+    };
+    result.expect("writing to a Vec cannot fail");
+    out.push(b'\n');
+}
+
+/// The outcome of an attempt, in one word.
+fn outcome(attempt: &Attempt) -> &'static str {
+    attempt.outcome.map_or_else(|failure| failure.name(), |()| "connected")
+}
+
+/// Milliseconds with up to three decimals.
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1000.0
+}
+
+fn timestamp(time: SystemTime) -> String {
+    // A clock outside of the years -9999 to 9999 is not worth an error.
+    jiff::Timestamp::try_from(time).map(|time| format!("{time:.3}")).unwrap_or_default()
+}
+
+fn json(out: &mut Vec<u8>, value: &impl Serialize) -> io::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(out, NoControls))?;
+    Ok(())
+}
+
+/// The keys and their order are the contract's.
+struct JsonRecord<'a>(&'a Record);
+
+impl Serialize for JsonRecord<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let record = self.0;
+        let attempts: Vec<_> = record.attempts.iter().map(JsonAttempt).collect();
+        let mut map = serializer.serialize_struct("record", 19)?;
+        map.serialize_field("time", &timestamp(record.started))?;
+        map.serialize_field("id", &format_args!("{:016x}", record.id))?;
+        map.serialize_field("listener", &record.listener)?;
+        map.serialize_field("protocol", "tcp")?;
+        map.serialize_field("client", &record.client)?;
+        map.serialize_field("peer", &None::<SocketAddr>)?;
+        map.serialize_field("local", &format_args!("{}", record.local))?;
+        map.serialize_field("sni", &None::<&str>)?;
+        map.serialize_field("alpn", &None::<&[&str]>)?;
+        map.serialize_field("pool", &record.pool)?;
+        map.serialize_field("backend", &record.backend)?;
+        map.serialize_field("attempts", &attempts)?;
+        map.serialize_field("preread_ms", &None::<f64>)?;
+        map.serialize_field("connect_ms", &record.connect.map(milliseconds))?;
+        map.serialize_field("first_byte_ms", &record.first_byte.map(milliseconds))?;
+        map.serialize_field("duration_ms", &milliseconds(record.duration))?;
+        map.serialize_field("bytes_in", &record.bytes_in)?;
+        map.serialize_field("bytes_out", &record.bytes_out)?;
+        map.serialize_field("termination", record.termination.name())?;
+        map.end()
+    }
+}
+
+struct JsonAttempt<'a>(&'a Attempt);
+
+impl Serialize for JsonAttempt<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_struct("attempt", 3)?;
+        map.serialize_field("backend", &self.0.backend)?;
+        map.serialize_field("outcome", outcome(self.0))?;
+        map.serialize_field("ms", &milliseconds(self.0.took))?;
+        map.end()
+    }
+}
+
+/// JSON allows DEL and the C1 controls in strings; terminals act on them, so we escape them too.
+struct NoControls;
+
+impl Formatter for NoControls {
+    fn write_string_fragment<W: Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.find(char::is_control) {
+            let (plain, tail) = rest.split_at(at);
+            let mut chars = tail.chars();
+            let control = chars.next().map_or(0, u32::from);
+            writer.write_all(plain.as_bytes())?;
+            write!(writer, "\\u{control:04x}")?;
+            rest = chars.as_str();
+        }
+        writer.write_all(rest.as_bytes())
+    }
+
+    fn write_char_escape<W: Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        CompactFormatter.write_char_escape(writer, escape)
+    }
+}
+
+/// `key=value` with the same keys in the same order; `-` where unknown.
+fn text(out: &mut Vec<u8>, record: &Record) -> io::Result<()> {
+    write!(out, "time={} id={:016x} listener=", timestamp(record.started), record.id)?;
+    word(out, Some(&record.listener))?;
+    out.extend_from_slice(b" protocol=tcp client=");
+    word(out, record.client.map(|client| client.to_string()).as_deref())?;
+    out.extend_from_slice(b" peer=- local=");
+    word(out, Some(&record.local.to_string()))?;
+    out.extend_from_slice(b" sni=- alpn=- pool=");
+    word(out, record.pool.as_deref())?;
+    out.extend_from_slice(b" backend=");
+    word(out, record.backend.as_deref())?;
+    out.extend_from_slice(b" attempts=");
+    let attempts: Vec<_> = record.attempts.iter().map(attempt_text).collect();
+    word(out, Some(attempts.join(",").as_str()).filter(|list| !list.is_empty()))?;
+    out.extend_from_slice(b" preread_ms=-");
+    for (key, value) in [
+        ("connect_ms", record.connect),
+        ("first_byte_ms", record.first_byte),
+        ("duration_ms", Some(record.duration)),
+    ] {
+        match value {
+            Some(value) => write!(out, " {key}={}", milliseconds(value))?,
+            None => write!(out, " {key}=-")?,
+        }
+    }
+    write!(
+        out,
+        " bytes_in={} bytes_out={} termination={}",
+        record.bytes_in,
+        record.bytes_out,
+        record.termination.name()
+    )
+}
+
+fn attempt_text(attempt: &Attempt) -> String {
+    format!("{}:{}:{}", attempt.backend, outcome(attempt), milliseconds(attempt.took))
+}
+
+/// One value: bare if it cannot be mistaken, else quoted as in JSON.
+fn word(out: &mut Vec<u8>, value: Option<&str>) -> io::Result<()> {
+    let Some(value) = value else {
+        out.push(b'-');
+        return Ok(());
+    };
+    let odd = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '"' | '=' | '\\');
+    if value.is_empty() || value == "-" || value.contains(odd) {
+        return json(out, &value);
+    }
+    out.extend_from_slice(value.as_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::state::{ConnectFailure, Termination};
+
+    /// A record with something in every field.
+    pub(in crate::observe) fn record() -> Record {
+        Record {
+            started: SystemTime::UNIX_EPOCH + Duration::from_millis(1_753_000_000_123),
+            id: 0xabc,
+            listener: "edge".into(),
+            client: Some("192.0.2.1:5000".parse().unwrap()),
+            local: "[2001:db8::1]:443".parse().unwrap(),
+            pool: Some("www".into()),
+            backend: Some("b2".into()),
+            attempts: vec![
+                Attempt {
+                    backend: "b1".into(),
+                    outcome: Err(ConnectFailure::Refused),
+                    took: Duration::from_micros(412),
+                },
+                Attempt {
+                    backend: "b2".into(),
+                    outcome: Ok(()),
+                    took: Duration::from_nanos(1_000_999),
+                },
+            ],
+            connect: Some(Duration::from_micros(1412)),
+            first_byte: None,
+            duration: Duration::from_secs(2),
+            bytes_in: 1,
+            bytes_out: u64::MAX,
+            termination: Termination::ClientClosed,
+        }
+    }
+
+    fn line(record: &Record, format: LogFormat) -> String {
+        let mut out = Vec::new();
+        encode(&mut out, record, format);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn json_has_exactly_the_keys_in_order() {
+        assert_eq!(
+            line(&record(), LogFormat::Json),
+            concat!(
+                r#"{"time":"2025-07-20T08:26:40.123Z","id":"0000000000000abc","#,
+                r#""listener":"edge","protocol":"tcp","client":"192.0.2.1:5000","peer":null,"#,
+                r#""local":"[2001:db8::1]:443","sni":null,"alpn":null,"pool":"www","#,
+                r#""backend":"b2","attempts":[{"backend":"b1","outcome":"refused","ms":0.412},"#,
+                r#"{"backend":"b2","outcome":"connected","ms":1.0}],"preread_ms":null,"#,
+                r#""connect_ms":1.412,"first_byte_ms":null,"duration_ms":2000.0,"bytes_in":1,"#,
+                r#""bytes_out":18446744073709551615,"termination":"client_closed"}"#,
+                "\n"
+            )
+        );
+    }
+
+    #[test]
+    fn text_has_the_same_keys() {
+        assert_eq!(
+            line(&record(), LogFormat::Text),
+            "time=2025-07-20T08:26:40.123Z id=0000000000000abc listener=edge protocol=tcp \
+             client=192.0.2.1:5000 peer=- local=[2001:db8::1]:443 sni=- alpn=- pool=www \
+             backend=b2 attempts=b1:refused:0.412,b2:connected:1 preread_ms=- connect_ms=1.412 \
+             first_byte_ms=- duration_ms=2000 bytes_in=1 bytes_out=18446744073709551615 \
+             termination=client_closed\n"
+        );
+    }
+
+    #[test]
+    fn nothing_known_is_null() {
+        let empty =
+            Record { client: None, pool: None, backend: None, attempts: vec![], ..record() };
+        let json: serde_json::Value = serde_json::from_str(&line(&empty, LogFormat::Json)).unwrap();
+        for key in ["client", "pool", "backend", "peer", "sni", "alpn", "preread_ms"] {
+            assert!(json[key].is_null(), "{key}");
+        }
+        assert_eq!(json["attempts"], serde_json::json!([]));
+        let text = line(&empty, LogFormat::Text);
+        assert!(text.contains(" client=- ") && text.contains(" attempts=- "), "{text}");
+    }
+
+    #[test]
+    fn no_control_gets_out_raw() {
+        let every_control: String = ('\0'..'\u{100}').filter(|c| c.is_control()).collect();
+        for format in [LogFormat::Json, LogFormat::Text] {
+            let odd = format!("a b=\"c\"\\ \u{1f680}{every_control}z");
+            let line = line(&Record { listener: odd.as_str().into(), ..record() }, format);
+            let (body, newline) = line.split_at(line.len() - 1);
+            assert_eq!(newline, "\n");
+            assert!(!body.contains(char::is_control), "{body}");
+            assert!(body.contains("\\u007f") && body.contains("\\u009b"), "{body}");
+            if format == LogFormat::Json {
+                let parsed: serde_json::Value = serde_json::from_str(body).unwrap();
+                assert_eq!(parsed["listener"], odd.as_str());
+            }
+        }
+    }
+
+    #[test]
+    fn ambiguous_words_are_quoted() {
+        for (input, expected) in
+            [(Some(""), "\"\""), (Some("-"), "\"-\""), (None, "-"), (Some("a b"), "\"a b\"")]
+        {
+            let mut out = Vec::new();
+            word(&mut out, input).unwrap();
+            assert_eq!(out, expected.as_bytes());
+        }
+    }
+}

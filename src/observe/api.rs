@@ -1,0 +1,206 @@
+//! The requests that the admin server answers.
+
+use std::sync::Arc;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Bytes};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::timeout;
+
+use super::auth::{Peer, may_change};
+use super::{metrics, status};
+use crate::config::Config;
+use crate::limits::{ADMIN_BODY, ADMIN_READ, ADMIN_RELOAD};
+use crate::snapshot::Snapshot;
+use crate::state::Process;
+use crate::state::process::{Command, Phase};
+
+/// What answers are made of.
+#[derive(Debug)]
+pub struct Context {
+    process: Arc<Process>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    effective: fn(&Config) -> serde_json::Value,
+    /// One scrape at a time: with thousands of backends each takes a while and some memory.
+    scrape: Semaphore,
+}
+
+impl Context {
+    /// `effective` renders a configuration with every default filled in, and without secrets.
+    pub fn new(
+        process: Arc<Process>,
+        snapshots: watch::Receiver<Arc<Snapshot>>,
+        effective: fn(&Config) -> serde_json::Value,
+    ) -> Self {
+        Context { process, snapshots, effective, scrape: Semaphore::new(1) }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshots.borrow().clone()
+    }
+}
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Metrics,
+    Live,
+    Ready,
+    Status,
+    Config,
+    Reload,
+}
+
+impl Route {
+    const ALL: [(&'static str, Route); 6] = [
+        ("/metrics", Route::Metrics),
+        ("/livez", Route::Live),
+        ("/readyz", Route::Ready),
+        ("/api/v1/status", Route::Status),
+        ("/api/v1/config", Route::Config),
+        ("/api/v1/reload", Route::Reload),
+    ];
+
+    fn find(path: &str) -> Option<Route> {
+        Route::ALL.into_iter().find(|(known, _)| *known == path).map(|(_, route)| route)
+    }
+
+    fn changes(self) -> bool {
+        self == Route::Reload
+    }
+
+    /// As the header `Allow` says it.
+    fn methods(self) -> &'static str {
+        if self.changes() { "POST" } else { "GET, HEAD" }
+    }
+
+    fn allows(self, method: &Method) -> bool {
+        self.methods().split(", ").any(|allowed| allowed == method.as_str())
+    }
+}
+
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// Answers one request.
+pub(super) async fn answer<B>(request: Request<B>, peer: Peer, context: Arc<Context>) -> Answer
+where
+    B: Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (parts, body) = request.into_parts();
+    let Some(route) = Route::find(parts.uri.path()) else {
+        let paths = Route::ALL.map(|(path, _)| path);
+        return json(StatusCode::NOT_FOUND, &json!({"error": "no such path", "paths": paths}));
+    };
+    if !route.allows(&parts.method) {
+        let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, "this path does not do that");
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(route.methods()));
+        return answer;
+    }
+    if route.changes() {
+        let snapshot = context.snapshot();
+        let token_file = snapshot.config.admin.as_ref().and_then(|a| a.token_file.as_deref());
+        if let Err(refusal) = may_change(&parts, peer, token_file) {
+            return error(StatusCode::FORBIDDEN, &refusal.to_string());
+        }
+        if let Err(answer) = read(body).await {
+            return *answer;
+        }
+    }
+    match route {
+        Route::Metrics => scrape(context).await,
+        Route::Live => text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
+        Route::Ready => ready(&context.process),
+        Route::Status => {
+            json(StatusCode::OK, &status::status(&context.process, &context.snapshot()))
+        }
+        Route::Config => json(StatusCode::OK, &(context.effective)(&context.snapshot().config)),
+        Route::Reload => reload(&context.process).await,
+    }
+}
+
+/// Reads a request's body to its end: bounded in size and time.
+async fn read<B>(body: B) -> Result<Bytes, Box<Answer>>
+where
+    B: Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (status, message) =
+        match timeout(ADMIN_READ, Limited::new(body, ADMIN_BODY).collect()).await {
+            Ok(Ok(collected)) => return Ok(collected.to_bytes()),
+            Ok(Err(problem)) if problem.is::<http_body_util::LengthLimitError>() => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")
+            }
+            Ok(Err(_)) => (StatusCode::BAD_REQUEST, "the body is incomplete"),
+            Err(_) => (StatusCode::REQUEST_TIMEOUT, "the body took too long"),
+        };
+    Err(Box::new(error(status, message)))
+}
+
+async fn scrape(context: Arc<Context>) -> Answer {
+    // Neither the semaphore is ever closed nor does rendering panic; if it did, say so.
+    let Ok(_one) = context.scrape.acquire().await else { return broken() };
+    let (process, snapshot) = (context.process.clone(), context.snapshot());
+    let rendered = tokio::task::spawn_blocking(move || metrics::render(&process, &snapshot)).await;
+    match rendered {
+        Ok(body) => text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body),
+        Err(_) => broken(),
+    }
+}
+
+fn ready(process: &Process) -> Answer {
+    let phase = *process.phase.borrow();
+    let (status, word) = match phase {
+        Phase::Running if process.ready() => (StatusCode::OK, "ready"),
+        Phase::Running => (StatusCode::SERVICE_UNAVAILABLE, "starting"),
+        Phase::Leaving => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
+        Phase::Draining { .. } => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        Phase::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+    };
+    text(status, "text/plain; charset=utf-8", format!("{word}\n"))
+}
+
+async fn reload(process: &Process) -> Answer {
+    let (result, received) = oneshot::channel();
+    if process.commands.try_send(Command::Reload(result)).is_err() {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "busy or stopping; try again");
+    }
+    match timeout(ADMIN_RELOAD, received).await {
+        Ok(Ok(Ok(generation))) => json(StatusCode::OK, &json!({"generation": generation})),
+        Ok(Ok(Err(errors))) => json(StatusCode::UNPROCESSABLE_ENTITY, &json!({"errors": errors})),
+        Ok(Err(_)) => error(StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        Err(_) => error(StatusCode::GATEWAY_TIMEOUT, "the reload is still under way"),
+    }
+}
+
+fn broken() -> Answer {
+    error(StatusCode::INTERNAL_SERVER_ERROR, "this is a defect of pointsman; see its log")
+}
+
+fn error(status: StatusCode, message: &str) -> Answer {
+    json(status, &json!({"error": message}))
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    match serde_json::to_string(value) {
+        Ok(body) => text(status, "application/json", body + "\n"),
+        Err(problem) => {
+            tracing::error!(%problem, "an answer of the admin server is not JSON");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", String::new())
+        }
+    }
+}
+
+fn text(status: StatusCode, kind: &'static str, body: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}

@@ -1,0 +1,192 @@
+//! `GET /api/v1/status`: the shape of the answer, which the command line reads too.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::snapshot::{self, Snapshot};
+use crate::state::{CheckReport, Process};
+
+/// The whole answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Of the program.
+    pub version: String,
+    /// Since the start of the process.
+    pub uptime_seconds: u64,
+    /// Listeners bound, first round of checks over, not leaving.
+    pub ready: bool,
+    /// Of the configuration in force.
+    pub generation: u64,
+    /// By name, in the order of the file.
+    pub listeners: Named<ListenerStatus>,
+    /// By name, in the order of the file.
+    pub pools: Named<PoolStatus>,
+}
+
+/// A listener.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ListenerStatus {
+    /// The addresses as bound.
+    pub bind: Vec<String>,
+    /// Where its connections go.
+    pub pool: Arc<str>,
+    /// Open connections.
+    pub active: u64,
+    /// Accepted connections.
+    pub total: u64,
+    /// Bytes passed on from clients.
+    pub bytes_in: u64,
+    /// Bytes passed on to clients.
+    pub bytes_out: u64,
+}
+
+/// A pool.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// The name of its policy.
+    pub policy: String,
+    /// The state of backends is ignored.
+    pub panic: bool,
+    /// By name, ordered by address.
+    pub backends: Named<BackendStatus>,
+}
+
+/// A backend.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct BackendStatus {
+    /// In canonical form.
+    pub address: String,
+    /// `unknown`, `up` or `down`.
+    pub state: String,
+    /// As configured.
+    pub weight: u16,
+    /// Sessions and attempts at the moment.
+    pub active: u32,
+    /// Established connections.
+    pub total: u64,
+    /// Failed attempts to connect.
+    pub failures: u64,
+    /// `None` before the first one, or if there are none.
+    pub last_check: Option<CheckStatus>,
+}
+
+/// The latest check of a backend.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CheckStatus {
+    /// It passed.
+    pub ok: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// How long it took.
+    pub ms: f64,
+    /// How long ago it ended.
+    pub age_seconds: f64,
+}
+
+/// Reads everything now.
+pub fn status(process: &Process, snapshot: &Snapshot) -> Status {
+    let listeners = snapshot.listeners.iter().map(|l| (l.name.clone(), listener(l)));
+    let pools = snapshot.pools.iter().map(|p| (p.name.clone(), pool(p)));
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_seconds: process.started.elapsed().as_secs(),
+        ready: process.ready(),
+        generation: snapshot.generation,
+        listeners: Named(listeners.collect()),
+        pools: Named(pools.collect()),
+    }
+}
+
+fn listener(listener: &snapshot::Listener) -> ListenerStatus {
+    let counts = listener.state.counts();
+    ListenerStatus {
+        bind: listener.sockets.iter().map(|socket| socket.local.to_string()).collect(),
+        pool: listener.pool.name.clone(),
+        active: counts.active,
+        total: counts.opened,
+        bytes_in: counts.bytes_in,
+        bytes_out: counts.bytes_out,
+    }
+}
+
+fn pool(pool: &snapshot::Pool) -> PoolStatus {
+    let backends = pool.backends.iter().map(|b| (b.name.clone(), backend(b)));
+    PoolStatus {
+        policy: pool.spec.policy.name().to_owned(),
+        panic: pool.state.panic(),
+        backends: Named(backends.collect()),
+    }
+}
+
+fn backend(backend: &snapshot::Backend) -> BackendStatus {
+    let counts = backend.state.counts();
+    BackendStatus {
+        address: backend.state.address.to_string(),
+        state: backend.state.state().name().to_owned(),
+        weight: backend.weight,
+        active: counts.active,
+        total: counts.connections,
+        failures: counts.failures.iter().sum(),
+        last_check: backend.state.last_check().map(|report| check(&report)),
+    }
+}
+
+fn check(report: &CheckReport) -> CheckStatus {
+    let age = SystemTime::now().duration_since(report.time).unwrap_or_default();
+    CheckStatus {
+        ok: report.result.is_ok(),
+        reason: report.result.err().map(|failure| failure.name().to_owned()),
+        ms: report.took.as_micros() as f64 / 1000.0,
+        age_seconds: age.as_millis() as f64 / 1000.0,
+    }
+}
+
+/// A JSON object that keeps its order.
+#[derive(Debug)]
+pub struct Named<T>(pub Vec<(Arc<str>, T)>);
+
+impl<T: Serialize> Serialize for Named<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Named(entries))
+            }
+        }
+        deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_survives_the_wire() {
+        let named = Named(vec![("z".into(), 1), ("a".into(), 2), ("m\"".into(), 3)]);
+        let text = serde_json::to_string(&named).unwrap();
+        assert_eq!(text, r#"{"z":1,"a":2,"m\"":3}"#);
+        assert_eq!(serde_json::from_str::<Named<i32>>(&text).unwrap().0, named.0);
+    }
+}
