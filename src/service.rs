@@ -1,34 +1,122 @@
-//! Puts the parts together: binds, starts workers, control and the admin server.
+//! Puts the parts together: binds, checks, starts workers, control and the admin server; and
+//! takes them apart again.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::config::Config;
+use crate::address::Address;
+use crate::config::{self, Config, Workers};
+use crate::control::{Publisher, lifecycle, signals};
+use crate::observe::access_log;
+use crate::observe::admin::{self, AdminListener, Context};
+use crate::observe::log::LogHandle;
+use crate::proxy::worker::{self, WorkerThread};
 use crate::snapshot::Snapshot;
-use crate::state::Process;
+use crate::state::{LogMessage, Process};
+use crate::sys;
+
+/// Threads of the control plane: checks, the admin server, reloads. They hardly ever work at the
+/// same time, but a scrape of thousands of backends must not delay a check.
+const CONTROL_THREADS: usize = 2;
+
+/// What the access log's writer gets to write what is queued at the end.
+const LAST_RECORDS: Duration = Duration::from_secs(5);
 
 /// A running balancer.
 #[derive(Debug)]
 pub struct Service {
     process: Arc<Process>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
+    admin: Option<Address>,
+    workers: Vec<WorkerThread>,
+    access_log: JoinHandle<()>,
+    control: Runtime,
 }
 
 /// Why a balancer did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address could not be listened on.
-    #[error("{0}")]
-    Bind(String),
+    /// An address could not be listened on, or a log not be written.
+    #[error("{}", .0.join("\n"))]
+    Configuration(Vec<String>),
+    /// The admin server's address could not be listened on.
+    #[error("admin: cannot listen on {address}: {error}")]
+    Admin {
+        /// The address.
+        address: Address,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A thread or a signal handler could not be had.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
 }
 
 impl Service {
-    /// Starts everything; returns when it accepts connections. A reload reads `path`.
-    pub fn start(config: Config, path: Option<PathBuf>) -> Result<Service, StartError> {
-        let _ = (config, path);
-        unimplemented!()
+    /// Starts everything; returns when it accepts connections. A reload reads `path`, and applies
+    /// what it says of logging to `log`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it from accepting. Nothing is left behind then.
+    pub fn start(
+        config: Config,
+        path: Option<PathBuf>,
+        log: Option<LogHandle>,
+    ) -> Result<Service, StartError> {
+        sys::process::raise_descriptor_limit();
+        let count = match config.workers {
+            Workers::Auto => sys::process::usable_cores(),
+            Workers::Count(count) => count.get(),
+        };
+        let (process, inbox) = Process::new(count);
+        let control = Builder::new_multi_thread()
+            .worker_threads(CONTROL_THREADS)
+            .thread_name("control")
+            .enable_all()
+            .build()?;
+        let admin = config.admin.as_ref().map(|admin| bind_admin(&admin.bind)).transpose()?;
+        let address = admin.as_ref().map(|admin| admin.local().clone());
+        let access_log = access_log::start(process.clone(), inbox.records)?;
+        let publisher = control.block_on(async {
+            signals::handle(&process)?;
+            let (publisher, snapshots) = Publisher::prepare(process.clone(), config, path)
+                .map_err(StartError::Configuration)?;
+            follow_logs(process.clone(), snapshots.clone(), log);
+            if let Some(admin) = admin {
+                let context = Context::new(process.clone(), snapshots.clone(), effective_json);
+                tokio::spawn(admin::serve(admin, Arc::new(context)));
+            }
+            tokio::spawn(lifecycle::run(process.clone(), snapshots));
+            Ok::<_, StartError>(publisher)
+        });
+        let publisher = match publisher {
+            Ok(publisher) => publisher,
+            Err(error) => {
+                finish_access_log(&process, access_log);
+                return Err(error);
+            }
+        };
+        let snapshots = publisher.subscribe();
+        let publisher = control.block_on(publisher.first_round());
+        let workers = (0..count)
+            .map(|index| worker::start(index, process.clone(), snapshots.clone()))
+            .collect::<io::Result<Vec<_>>>()?;
+        control.spawn(publisher.serve(inbox.commands));
+        let runtimes = workers.iter().map(|worker| worker.runtime.clone()).collect();
+        control.spawn(measure_workers(process.clone(), runtimes));
+        process.serving.store(true, Relaxed);
+        let service = Service { process, snapshots, admin: address, workers, access_log, control };
+        service.announce();
+        Ok(service)
     }
 
     /// What its threads share.
@@ -41,9 +129,112 @@ impl Service {
         self.snapshots.borrow().clone()
     }
 
+    /// Where the admin server listens, if there is one.
+    pub fn admin(&self) -> Option<&Address> {
+        self.admin.as_ref()
+    }
+
     /// Begins a graceful stop, as SIGTERM does.
-    pub fn stop(&self) {}
+    pub fn stop(&self) {
+        self.process.stops.send_modify(|count| *count += 1);
+    }
 
     /// Waits until it has stopped, by a signal or by [`Service::stop`].
-    pub fn wait(self) {}
+    pub fn wait(self) {
+        for worker in self.workers {
+            if worker.thread.join().is_err() {
+                tracing::error!("a worker ended in a panic");
+            }
+        }
+        finish_access_log(&self.process, self.access_log);
+        self.control.shutdown_timeout(Duration::from_millis(100));
+        tracing::info!("stopped");
+    }
+
+    fn announce(&self) {
+        let snapshot = self.snapshot();
+        for entrance in &snapshot.listeners {
+            for socket in &entrance.sockets {
+                let listener = &entrance.listener;
+                let pool = &listener.pool.name;
+                tracing::info!(listener = %listener.name, address = %socket.local, %pool, "listening");
+            }
+        }
+        let workers = self.workers.len();
+        let max_connections = self.process.max_sessions.load(Relaxed);
+        let version = env!("CARGO_PKG_VERSION");
+        match &self.admin {
+            Some(admin) => tracing::info!(version, workers, max_connections, %admin, "ready"),
+            None => tracing::info!(version, workers, max_connections, "ready"),
+        }
+    }
+}
+
+fn bind_admin(address: &Address) -> Result<AdminListener, StartError> {
+    admin::bind(address).map_err(|error| StartError::Admin { address: address.clone(), error })
+}
+
+fn effective_json(config: &Config) -> serde_json::Value {
+    serde_json::to_value(config::effective(config)).unwrap_or_default()
+}
+
+/// Makes both logs follow the configuration.
+fn follow_logs(
+    process: Arc<Process>,
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    log: Option<LogHandle>,
+) {
+    tokio::spawn(async move {
+        let mut configured = None;
+        loop {
+            let config = snapshots.borrow_and_update().config.clone();
+            if let Some(log) = &log {
+                log.set(config.log);
+            }
+            if configured.as_ref() != Some(&config.access_log) {
+                configured = Some(config.access_log.clone());
+                let process = process.clone();
+                let message = LogMessage::Configure(config.access_log.clone());
+                let sent = tokio::task::spawn_blocking(move || process.access_log.send(message));
+                if !matches!(sent.await, Ok(Ok(()))) {
+                    return; // the writer has ended, and the process is about to
+                }
+            }
+            if snapshots.changed().await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Waits for the queued records to be written, but not for ever.
+fn finish_access_log(process: &Process, writer: JoinHandle<()>) {
+    let (done, finished) = mpsc::channel();
+    let asked = process.access_log.send(LogMessage::Finish(done)).is_ok();
+    if !asked || finished.recv_timeout(LAST_RECORDS).is_err() {
+        tracing::warn!("the access log could not be finished");
+        return;
+    }
+    if writer.join().is_err() {
+        tracing::error!("the access log's writer ended in a panic");
+    }
+}
+
+/// Keeps each worker's busy share of the last second.
+async fn measure_workers(process: Arc<Process>, runtimes: Vec<tokio::runtime::Handle>) {
+    let busy = |runtime: &tokio::runtime::Handle| runtime.metrics().worker_total_busy_duration(0);
+    let mut before: Vec<Duration> = runtimes.iter().map(busy).collect();
+    let mut since = tokio::time::Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let elapsed = since.elapsed();
+        since = tokio::time::Instant::now();
+        for (index, runtime) in runtimes.iter().enumerate() {
+            let now = busy(runtime);
+            let share = (now - before[index]).as_secs_f64() / elapsed.as_secs_f64();
+            before[index] = now;
+            let permille = (share.clamp(0.0, 1.0) * 1000.0) as u32;
+            process.workers.shard(index).busy_permille.store(permille, Relaxed);
+        }
+    }
 }

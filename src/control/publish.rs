@@ -35,28 +35,35 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Binds and compiles the first configuration, and checks its backends once.
+    /// Binds and compiles the first configuration, and starts to check its backends.
     ///
     /// # Errors
     ///
     /// One line for each thing that is wrong.
-    pub async fn first(
+    pub fn prepare(
         process: Arc<Process>,
         config: Config,
         path: Option<PathBuf>,
-    ) -> Result<Publisher, Vec<String>> {
+    ) -> Result<(Publisher, watch::Receiver<Arc<Snapshot>>), Vec<String>> {
         let snapshot = prepare(&process, Arc::new(config), None)?;
-        let mut checks = Checks::default();
         take_effect(&process, &snapshot);
+        let mut checks = Checks::default();
         checks.follow(&snapshot);
-        let mut stops = process.stops.subscribe();
+        let (published, snapshots) = watch::channel(Arc::new(snapshot));
+        Ok((Publisher { process, path, checks, published }, snapshots))
+    }
+
+    /// Waits for the first result of every check, but not longer than a check may take, nor when
+    /// the process is asked to stop.
+    pub async fn first_round(self) -> Publisher {
+        let snapshot = self.published.borrow().clone();
+        let mut stops = self.process.stops.subscribe();
         tokio::select! {
-            () = first_round(&checks, &snapshot.pools) => {}
+            () = first_round(&self.checks, &snapshot.pools) => {}
             _ = stops.wait_for(|&count| count > 0) => {}
         }
         snapshot.pools.iter().for_each(|pool| update_panic(pool));
-        let published = watch::Sender::new(Arc::new(snapshot));
-        Ok(Publisher { process, path, checks, published })
+        self
     }
 
     /// The configuration in force, now and later.

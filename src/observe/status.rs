@@ -90,7 +90,7 @@ pub struct CheckStatus {
 
 /// Reads everything now.
 pub fn status(process: &Process, snapshot: &Snapshot) -> Status {
-    let listeners = snapshot.listeners.iter().map(|l| (l.name.clone(), listener(l)));
+    let listeners = snapshot.listeners.iter().map(|e| (e.listener.name.clone(), entrance(e)));
     let pools = snapshot.pools.iter().map(|p| (p.name.clone(), pool(p)));
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -102,10 +102,11 @@ pub fn status(process: &Process, snapshot: &Snapshot) -> Status {
     }
 }
 
-fn listener(listener: &snapshot::Listener) -> ListenerStatus {
+fn entrance(entrance: &snapshot::Entrance) -> ListenerStatus {
+    let listener = &entrance.listener;
     let counts = listener.state.counts();
     ListenerStatus {
-        bind: listener.sockets.iter().map(|socket| socket.local.to_string()).collect(),
+        bind: entrance.sockets.iter().map(|socket| socket.local.to_string()).collect(),
         pool: listener.pool.name.clone(),
         active: counts.active,
         total: counts.opened,
