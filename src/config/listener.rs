@@ -36,7 +36,9 @@ pub(super) fn listener(
         timeouts: defaults::TIMEOUTS,
         pool: 0,
     };
-    let Some(table) = named.value.table(LISTENER, report) else { return listener };
+    let Some(table) = named.value.table(LISTENER, "a map with `bind` and `pool`", report) else {
+        return listener;
+    };
     listener.v6_only = table.read("v6_only", defaults::V6_ONLY, |v| v.boolean(report));
     listener.timeouts = table.read("timeouts", defaults::TIMEOUTS, |v| timeouts(v, report));
     match table.get("bind") {
@@ -46,11 +48,17 @@ pub(super) fn listener(
             }
         }
         Some(value) => listener.bind.extend(bind(value, listener.v6_only, binds, report)),
-        None => named.missing("bind", "write it like `bind: \"[::]:443\"`", report),
+        None if table.lacks("bind") => {
+            named.missing("bind", "write it like `bind: \"[::]:443\"`", report)
+        }
+        None => {}
     }
     match table.get("pool") {
         Some(value) => listener.pool = pool_index(value, pools, report).unwrap_or_default(),
-        None => named.missing("pool", "name the pool its connections go to", report),
+        None if table.lacks("pool") => {
+            named.missing("pool", "name the pool its connections go to", report)
+        }
+        None => {}
     }
     if let Some(value) = table.get("timeouts") {
         timeout_doubts(&listener.timeouts, value, report);
@@ -98,7 +106,7 @@ fn pool_index(
 }
 
 fn timeouts(value: Value<'_>, report: &mut Report) -> Option<Timeouts> {
-    let table = value.table(TIMEOUTS, report)?;
+    let table = value.table(TIMEOUTS, "a map of timeouts", report)?;
     let defaults = defaults::TIMEOUTS;
     let millisecond = Duration::from_millis(1);
     let any = millisecond..=DURATION_MAX;
@@ -135,6 +143,7 @@ fn limit(
 ) -> Option<Duration> {
     table.read(key, default, |value| match value.is_off() {
         true => Some(None),
+        false if value.meant_off(report) => None,
         false => value.duration(range, report).map(Some),
     })
 }
