@@ -1,6 +1,5 @@
 //! The tree to a [`Config`]: the keys of the whole process, and what ties listeners to pools.
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,8 +47,7 @@ pub(super) fn compile(root: &Node, report: &mut Report) -> Option<Config> {
     let named_pools =
         pools_value.as_ref().map(|v| v.named("a map of pools by name", report)).unwrap_or_default();
     let pools: Vec<Pool> = named_pools.iter().map(|named| pool::pool(named, report)).collect();
-    let by_name: HashMap<&str, usize> =
-        named_pools.iter().enumerate().map(|(index, named)| (named.name, index)).collect();
+    let by_name = listener::Pools::new(&named_pools);
 
     let named_listeners = listeners_value
         .as_ref()

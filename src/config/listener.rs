@@ -22,10 +22,27 @@ pub(super) const LISTENER: &[&str] = &["bind", "v6_only", "timeouts", "pool"];
 pub(super) const TIMEOUTS: &[&str] =
     &["idle", "half_closed", "lifetime", "keepalive", "user_timeout"];
 
+/// The pools a listener can name.
+#[derive(Debug)]
+pub(super) struct Pools<'a> {
+    /// In the order of the file.
+    names: Vec<&'a str>,
+    /// Where each is in [`super::Config::pools`].
+    index: HashMap<&'a str, usize>,
+}
+
+impl<'a> Pools<'a> {
+    pub(super) fn new(named: &[Named<'a>]) -> Self {
+        let names: Vec<&str> = named.iter().map(|named| named.name).collect();
+        let index = names.iter().enumerate().map(|(index, name)| (*name, index)).collect();
+        Pools { names, index }
+    }
+}
+
 /// Reads one listener. The result means something only if nothing was reported.
 pub(super) fn listener(
     named: &Named<'_>,
-    pools: &HashMap<&str, usize>,
+    pools: &Pools<'_>,
     binds: &mut Binds,
     report: &mut Report,
 ) -> Listener {
@@ -88,18 +105,13 @@ fn bind(
     }
 }
 
-fn pool_index(
-    value: Value<'_>,
-    pools: &HashMap<&str, usize>,
-    report: &mut Report,
-) -> Option<usize> {
+fn pool_index(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<usize> {
     let name = value.text("the name of a pool", report)?;
-    let index = pools.get(name).copied();
+    let index = pools.index.get(name).copied();
     // Without any pool, that error is enough.
-    if index.is_none() && !pools.is_empty() {
-        let mut names: Vec<&str> = pools.keys().copied().collect();
-        names.sort_unstable();
-        let hint = report.hint(name, names.into_iter(), "define it under `pools`");
+    if index.is_none() && !pools.names.is_empty() {
+        let names = pools.names.iter().copied();
+        let hint = report.hint(name, names, "define it under `pools`");
         value.error(Problem::UnknownPool { name: Quoted::new(name), hint }, report);
     }
     index
