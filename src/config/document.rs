@@ -78,10 +78,12 @@ pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
         report.error(Some(at), String::new(), Problem::Character(c));
         return None;
     }
+    // The parser thinks of a line break at the end where there is none, and of a place behind it.
+    let end = end_of(text);
     let mut builder = Builder { stack: Vec::new(), root: None, documents: 0 };
     for event in Parser::new_from_str(text) {
         let step = match event {
-            Ok((event, span)) => builder.event(event, position(span.start), report),
+            Ok((event, span)) => builder.event(event, position(span.start).min(end), report),
             Err(error) => Err(syntax(text, &error)),
         };
         if let Err((at, problem)) = step {
@@ -285,7 +287,7 @@ pub(super) fn end_of(text: &str) -> Position {
 
 /// What the parser could not read, in the words of this program where it is a known mistake.
 fn syntax(text: &str, error: &ScanError) -> (Position, Problem) {
-    let at = position(*error.marker());
+    let at = position(*error.marker()).min(end_of(text));
     let first = at.line.saturating_sub(1).max(1);
     let around = || lines(text).zip(1..).skip(first - 1).take(at.line + 2 - first);
     for (line, number) in around() {
