@@ -100,6 +100,10 @@ pub const CONFIG_BYTES: u64 = 64 * 1024 * 1024;
 /// Errors of meaning reported in one run; more are counted.
 pub const CONFIG_ERRORS: usize = 100;
 
+/// Words compared in one run to find what a misspelt one was meant to be: a pool misspelt in
+/// 10,000 listeners must not cost 10,000 searches.
+pub const CONFIG_COMPARISONS: usize = 200_000;
+
 /// Levels of maps and lists in a configuration file.
 pub const CONFIG_DEPTH: usize = 32;
 

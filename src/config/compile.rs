@@ -1,6 +1,5 @@
 //! The tree to a [`Config`]: the keys of the whole process, and what ties listeners to pools.
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,19 +37,18 @@ pub(super) const SHUTDOWN: &[&str] = &["delay", "grace"];
 /// Reads the tree. The result means something only if the report has no error in the end.
 pub(super) fn compile(root: &Node, report: &mut Report) -> Option<Config> {
     let root = Value::top(root);
-    let top = root.table(TOP, report)?;
+    let top = root.table(TOP, "a map with `listeners` and `pools`", report)?;
     let mut binds = Binds::default();
     let admin = top.get("admin").and_then(|v| admin(v, &mut binds, report));
-    let pools_value =
-        section(&top, root, "pools", "an entry is `NAME: { backends: [...] }`", report);
+    let example = "an entry is `NAME: { bind: \"[::]:443\", pool: POOL }`";
+    let listeners_value = section(&top, root, "listeners", example, report);
+    let example = "an entry is `NAME: { backends: [...] }`";
+    let pools_value = section(&top, root, "pools", example, report);
     let named_pools =
         pools_value.as_ref().map(|v| v.named("a map of pools by name", report)).unwrap_or_default();
     let pools: Vec<Pool> = named_pools.iter().map(|named| pool::pool(named, report)).collect();
-    let by_name: HashMap<&str, usize> =
-        named_pools.iter().enumerate().map(|(index, named)| (named.name, index)).collect();
+    let by_name = listener::Pools::new(&named_pools);
 
-    let example = "an entry is `NAME: { bind: \"[::]:443\", pool: POOL }`";
-    let listeners_value = section(&top, root, "listeners", example, report);
     let named_listeners = listeners_value
         .as_ref()
         .map(|v| v.named("a map of listeners by name", report))
@@ -89,7 +87,7 @@ fn section<'t>(
     report: &mut Report,
 ) -> Option<Value<'t>> {
     let value = top.get(key);
-    if value.is_none() {
+    if top.lacks(key) {
         root.error(Problem::Missing { key, example }, report);
     }
     value
@@ -127,6 +125,9 @@ fn max_connections(value: Value<'_>, report: &mut Report) -> Option<MaxConnectio
     if value.is_off() {
         return Some(MaxConnections::Off);
     }
+    if value.meant_off(report) {
+        return None;
+    }
     if value.text(expected, report)? == "auto" {
         return Some(MaxConnections::Auto);
     }
@@ -135,17 +136,19 @@ fn max_connections(value: Value<'_>, report: &mut Report) -> Option<MaxConnectio
 }
 
 fn admin(value: Value<'_>, binds: &mut Binds, report: &mut Report) -> Option<Admin> {
-    if value.is_off() {
+    if value.is_off() || value.meant_off(report) {
         return None;
     }
-    let table = value.table(ADMIN, report)?;
+    let table = value.table(ADMIN, "`off` or a map with `bind`", report)?;
     let token_file = table.get("token_file").and_then(|v| match v.is_off() {
         true => None,
         false => path(v, "a path or `off`", report),
     });
     let Some(bind) = table.get("bind") else {
-        let example = "write `bind: 127.0.0.1:9901`";
-        value.error(Problem::Missing { key: "bind", example }, report);
+        if table.lacks("bind") {
+            let example = "write `bind: 127.0.0.1:9901`";
+            value.error(Problem::Missing { key: "bind", example }, report);
+        }
         return None;
     };
     let text = bind.text("an address", report)?;
@@ -169,7 +172,7 @@ fn admin(value: Value<'_>, binds: &mut Binds, report: &mut Report) -> Option<Adm
 }
 
 fn log(value: Value<'_>, report: &mut Report) -> Option<Log> {
-    let table = value.table(LOG, report)?;
+    let table = value.table(LOG, "a map with `level` and `format`", report)?;
     Some(Log {
         level: table.read("level", defaults::LOG.level, |v| {
             v.choice("log level", &words::LOG_LEVELS, report)
@@ -181,16 +184,18 @@ fn log(value: Value<'_>, report: &mut Report) -> Option<Log> {
 }
 
 fn access_log(value: Value<'_>, report: &mut Report) -> Option<AccessLog> {
-    if value.is_off() {
+    if value.is_off() || value.meant_off(report) {
         return None;
     }
-    let table = value.table(ACCESS_LOG, report)?;
+    let table = value.table(ACCESS_LOG, "`off` or a map with `path`", report)?;
     let format = table.read("format", defaults::ACCESS_LOG_FORMAT, |v| {
         v.choice("log format", &words::LOG_FORMATS, report)
     });
     let Some(place) = table.get("path") else {
-        let example = "write `path: stdout`, `stderr` or a file";
-        value.error(Problem::Missing { key: "path", example }, report);
+        if table.lacks("path") {
+            let example = "write `path: stdout`, `stderr` or a file";
+            value.error(Problem::Missing { key: "path", example }, report);
+        }
         return None;
     };
     let target = match place.text("`stdout`, `stderr` or a file", report)? {
@@ -228,7 +233,7 @@ pub(super) fn relative(value: Value<'_>, address: &Address, report: &mut Report)
 }
 
 fn shutdown(value: Value<'_>, report: &mut Report) -> Option<Shutdown> {
-    let table = value.table(SHUTDOWN, report)?;
+    let table = value.table(SHUTDOWN, "a map with `delay` and `grace`", report)?;
     let any = Duration::ZERO..=DURATION_MAX;
     Some(Shutdown {
         delay: table.read("delay", defaults::SHUTDOWN.delay, |v| v.duration(any.clone(), report)),

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
 
-use super::error::{Position, Problem, Quoted};
+use super::error::{Position, Problem, Quoted, printable};
 use super::report::Report;
 use super::value::{Path, Step};
 use crate::limits::CONFIG_DEPTH;
@@ -46,7 +46,18 @@ pub(super) struct Entry {
 #[derive(Debug)]
 enum Open {
     List { at: Position, items: Vec<Node> },
-    Map { at: Position, entries: Vec<Entry>, lines: HashMap<Box<str>, usize>, key: Key },
+    Map(OpenMap),
+}
+
+#[derive(Debug)]
+struct OpenMap {
+    at: Position,
+    entries: Vec<Entry>,
+    /// Where each key was seen first.
+    lines: HashMap<Box<str>, usize>,
+    key: Key,
+    /// A key was refused that may have held what the map seems to lack.
+    broken: bool,
 }
 
 /// What is known of the next entry of a map.
@@ -67,16 +78,16 @@ pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
         report.error(Some(at), String::new(), Problem::Character(c));
         return None;
     }
+    // The parser thinks of a line break at the end where there is none, and of a place behind it.
+    let end = end_of(text);
     let mut builder = Builder { stack: Vec::new(), root: None, documents: 0 };
     for event in Parser::new_from_str(text) {
         let step = match event {
-            Ok((event, span)) => builder.event(event, position(span.start), report),
+            Ok((event, span)) => builder.event(event, position(span.start).min(end), report),
             Err(error) => Err(syntax(text, &error)),
         };
         if let Err((at, problem)) = step {
-            let path = if builder.stack.is_empty() { String::new() } else { builder.path() };
-            let path = if matches!(problem, Problem::TooDeep) { String::new() } else { path };
-            report.error(Some(at), path, problem);
+            report.error(Some(at), String::new(), problem);
             return None;
         }
     }
@@ -121,17 +132,19 @@ impl Builder {
             }
             Event::SequenceStart(anchor, tag) => {
                 self.decorations(at, anchor, tag.is_some(), report);
-                self.open(Open::List { at, items: Vec::new() })?;
+                self.open(Open::List { at, items: Vec::new() }, at)?;
             }
             Event::MappingStart(anchor, tag) => {
                 self.decorations(at, anchor, tag.is_some(), report);
                 let (entries, lines) = (Vec::new(), HashMap::new());
-                self.open(Open::Map { at, entries, lines, key: Key::Awaited })?;
+                let map = OpenMap { at, entries, lines, key: Key::Awaited, broken: false };
+                self.open(Open::Map(map), at)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let node = match self.stack.pop() {
                     Some(Open::List { at, items }) => Node { at, kind: Kind::List(items) },
-                    Some(Open::Map { at, entries, .. }) => Node { at, kind: Kind::Map(entries) },
+                    Some(Open::Map(map)) if map.broken => Node { at: map.at, kind: Kind::Refused },
+                    Some(Open::Map(map)) => Node { at: map.at, kind: Kind::Map(map.entries) },
                     None => return Ok(()),
                 };
                 self.complete(node, report);
@@ -141,8 +154,7 @@ impl Builder {
         Ok(())
     }
 
-    fn open(&mut self, open: Open) -> Result<(), (Position, Problem)> {
-        let (Open::List { at, .. } | Open::Map { at, .. }) = open;
+    fn open(&mut self, open: Open, at: Position) -> Result<(), (Position, Problem)> {
         if self.stack.len() == CONFIG_DEPTH {
             return Err((at, Problem::TooDeep));
         }
@@ -152,50 +164,22 @@ impl Builder {
 
     /// A finished value goes where it belongs: into a list, or a map as a key or as a value.
     fn complete(&mut self, node: Node, report: &mut Report) {
-        match self.stack.last_mut() {
-            None if is_nothing(&node.kind) => {}
-            None => self.root = Some(node),
-            Some(Open::List { items, .. }) => items.push(node),
-            Some(Open::Map { entries, key, .. }) => match std::mem::replace(key, Key::Awaited) {
-                Key::Read(key, at) => entries.push(Entry { key, at, value: node }),
-                Key::Refused => {}
-                Key::Awaited => {
-                    let read = self.key(node, report);
-                    if let Some(Open::Map { key, .. }) = self.stack.last_mut() {
-                        *key = read;
-                    }
-                }
-            },
-        }
-    }
-
-    fn key(&mut self, node: Node, report: &mut Report) -> Key {
         let at = node.at;
-        let problem = match node.kind {
-            Kind::Refused => return Key::Refused,
-            Kind::List(items) => match brackets(&items) {
-                Some(address) => Problem::UnquotedBrackets(address),
-                None => Problem::KeyShape,
-            },
-            Kind::Map(_) => Problem::KeyShape,
-            Kind::Scalar { text, plain } => {
-                let word = ["", "~", "null", "true", "false"].contains(&&*text.to_lowercase());
-                let Some(Open::Map { lines, .. }) = self.stack.last_mut() else {
-                    return Key::Refused;
-                };
-                match lines.get(&text) {
-                    _ if plain && &*text == "<<" => Problem::MergeKey,
-                    _ if plain && word => Problem::KeyWord(Quoted::new(&text)),
-                    Some(first) => Problem::DuplicateKey { key: Quoted::new(&text), first: *first },
-                    None => {
-                        lines.insert(text.clone(), at.line);
-                        return Key::Read(text, at);
-                    }
-                }
+        let refused = match self.stack.last_mut() {
+            None if is_nothing(&node.kind) => None,
+            None => {
+                self.root = Some(node);
+                None
             }
+            Some(Open::List { items, .. }) => {
+                items.push(node);
+                None
+            }
+            Some(Open::Map(map)) => map.complete(node),
         };
-        self.report(at, problem, report);
-        Key::Refused
+        if let Some(problem) = refused {
+            self.report(at, problem, report);
+        }
     }
 
     /// Reports an anchor or a tag; `true` if the value is not to be read.
@@ -217,10 +201,55 @@ impl Builder {
     fn path(&self) -> String {
         let steps = self.stack.iter().filter_map(|open| match open {
             Open::List { items, .. } => Some(Step::Index(items.len())),
-            Open::Map { key: Key::Read(key, _), .. } => Some(Step::Key(key)),
-            Open::Map { .. } => None,
+            Open::Map(OpenMap { key: Key::Read(key, _), .. }) => Some(Step::Key(key)),
+            Open::Map(_) => None,
         });
         Path::render(steps)
+    }
+}
+
+impl OpenMap {
+    /// Takes a key or a value, whichever is due; says why if it is no key.
+    fn complete(&mut self, node: Node) -> Option<Problem> {
+        match std::mem::replace(&mut self.key, Key::Awaited) {
+            Key::Read(key, at) => self.entries.push(Entry { key, at, value: node }),
+            Key::Refused => {}
+            Key::Awaited => {
+                self.key = Key::Refused;
+                return self.key(node);
+            }
+        }
+        None
+    }
+
+    fn key(&mut self, node: Node) -> Option<Problem> {
+        let problem = match node.kind {
+            Kind::Refused => return None,
+            Kind::List(items) => match brackets(&items) {
+                Some(address) => Problem::UnquotedBrackets(address),
+                None => Problem::KeyShape,
+            },
+            Kind::Map(_) => Problem::KeyShape,
+            Kind::Scalar { text, plain } => {
+                let word = is_null(&text) || matches!(&*text.to_lowercase(), "true" | "false");
+                match self.lines.get(&text) {
+                    _ if plain && &*text == "<<" => Problem::MergeKey,
+                    _ if plain && word => Problem::KeyWord(Quoted::new(&text)),
+                    Some(first) => {
+                        let (key, first) = (Quoted::new(&text), *first);
+                        return Some(Problem::DuplicateKey { key, first });
+                    }
+                    None => {
+                        self.lines.insert(text.clone(), node.at.line);
+                        self.key = Key::Read(text, node.at);
+                        return None;
+                    }
+                }
+            }
+        };
+        let holds_more = matches!(problem, Problem::MergeKey | Problem::UnquotedBrackets(_));
+        self.broken |= holds_more || self.entries.is_empty();
+        Some(problem)
     }
 }
 
@@ -258,46 +287,73 @@ pub(super) fn end_of(text: &str) -> Position {
 
 /// What the parser could not read, in the words of this program where it is a known mistake.
 fn syntax(text: &str, error: &ScanError) -> (Position, Problem) {
-    let at = position(*error.marker());
-    let lines = || text.split(['\n', '\r']).filter(|_| true);
-    let around =
-        || lines().skip(at.line.saturating_sub(2)).take(2).zip(at.line.saturating_sub(1)..);
+    let at = position(*error.marker()).min(end_of(text));
+    let first = at.line.saturating_sub(1).max(1);
+    let around = || lines(text).zip(1..).skip(first - 1).take(at.line + 2 - first);
     for (line, number) in around() {
         let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
-        let tab = line.get(..indentation).and_then(|i| i.find('\t'));
-        if let Some(column) = tab {
-            return (Position { line: number.max(1), column: column + 1 }, Problem::Tab);
+        if let Some(column) = line.get(..indentation).and_then(|i| i.find('\t')) {
+            return (Position { line: number, column: column + 1 }, Problem::Tab);
         }
-        if let Some((column, address)) = unquoted_brackets(line) {
-            let column = line.get(..column).unwrap_or_default().chars().count() + 1;
-            let at = Position { line: number.max(1), column };
+        if let Some((before, address)) = unquoted_brackets(line) {
+            let at = Position { line: number, column: before.chars().count() + 1 };
             return (at, Problem::UnquotedBrackets(address));
         }
     }
-    (at, Problem::Syntax(super::error::printable(error.info(), 200)))
+    let info = error.info();
+    let start = lines(text).nth(at.line - 1).and_then(|line| line.chars().nth(at.column - 1));
+    let problem = match start {
+        Some('*') => Problem::Alias,
+        Some('&') => Problem::Anchor,
+        _ if info.contains("recursion") => Problem::TooDeep,
+        _ => Problem::Syntax { info: printable(info, 200), hint: syntax_hint(info) },
+    };
+    (at, problem)
 }
 
-/// `[::]:443` in a line, where no quote stands before it.
-fn unquoted_brackets(line: &str) -> Option<(usize, String)> {
-    let start = line.find('[')?;
-    let rest = line.get(start..)?;
-    let inner_start = rest.rfind('[')?;
-    let rest = rest.get(inner_start..)?;
-    let end = rest.find("]:")?;
-    let host = rest.get(1..end)?;
-    let port: String = rest.get(end + 2..)?.chars().take_while(char::is_ascii_digit).collect();
+fn syntax_hint(info: &str) -> &'static str {
+    let hints = [
+        ("mapping values", "look for a missing colon above, or quote a value that has one"),
+        ("expected key", "align the line with the keys it belongs to"),
+        ("simple key expect", "write `KEY: VALUE`, with a colon and a space"),
+        ("quoted scalar", "close the quote"),
+        ("flow", "close the bracket, or add the missing comma"),
+        ("tab", "indent with spaces"),
+    ];
+    let known = hints.iter().find(|(words, _)| info.contains(words));
+    known.map_or("check indentation, colons and quotes", |(_, hint)| hint)
+}
+
+/// Lines as YAML breaks them.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r'))
+}
+
+/// `[::]:443` in a line, neither quoted nor in a comment: what is before it, and the address.
+fn unquoted_brackets(line: &str) -> Option<(&str, String)> {
+    let end = line.find("]:")?;
+    let start = line.get(..end)?.rfind('[')?;
+    let before = line.get(..start)?;
+    let host = line.get(start + 1..end)?;
+    let port: String = line.get(end + 2..)?.chars().take_while(char::is_ascii_digit).collect();
     let address = format!("[{host}]:{port}");
-    let quoted = line.get(..start + inner_start)?.ends_with(['"', '\'']);
-    (!quoted && host.contains(':') && address.parse::<crate::address::Address>().is_ok())
-        .then_some((start + inner_start, address))
+    let quoted = before.ends_with(['"', '\'']) || before.contains('#');
+    let fits = host.contains(':') && address.parse::<crate::address::Address>().is_ok();
+    (!quoted && fits).then_some((before, address))
 }
 
-/// `[::]` read as a list of one text, and then used as a key: the start of `[::]:443`.
+/// What is left of `[::]:443` when it is read as a list of one text that is then a key.
 pub(super) fn brackets(items: &[Node]) -> Option<String> {
     match items {
         [Node { kind: Kind::Scalar { text, plain: true }, .. }] => {
             text.parse::<std::net::Ipv6Addr>().ok().map(|ip| format!("[{ip}]:443"))
         }
+        [Node { kind: Kind::Map(entries), .. }] if colons(entries) => Some("[::]:443".to_owned()),
         _ => None,
     }
+}
+
+/// `::` read as the key `:` without a value.
+pub(super) fn colons(entries: &[Entry]) -> bool {
+    matches!(entries, [Entry { key, value, .. }] if &**key == ":" && is_nothing(&value.kind))
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use super::address::AddressFault;
 use super::units::DurationFault;
-use crate::limits::{CONFIG_BYTES, CONFIG_DEPTH, CONFIG_ERRORS, NAME_BYTES};
+use crate::limits::{CONFIG_BYTES, CONFIG_DEPTH, NAME_BYTES};
 
 /// A place in a configuration file; both count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +32,7 @@ pub struct Error {
 pub struct Errors {
     /// The file's name as given; empty for flags.
     pub name: String,
-    /// At least one, at most [`CONFIG_ERRORS`].
+    /// At least one, at most [`crate::limits::CONFIG_ERRORS`].
     pub list: Vec<Error>,
     /// Errors beyond those in `list`.
     pub more: usize,
@@ -99,8 +99,8 @@ pub enum Problem {
     // The file as YAML.
     #[error("the file is empty; a configuration has at least `listeners` and `pools`")]
     EmptyFile,
-    #[error("not valid YAML: {0}")]
-    Syntax(String),
+    #[error("not valid YAML: {info}; {hint}")]
+    Syntax { info: String, hint: &'static str },
     #[error("a tab in the indentation; indent with spaces")]
     Tab,
     #[error("an address in brackets without quotes; quote it: \"{0}\"")]
@@ -133,14 +133,18 @@ pub enum Problem {
     NoValue { expected: &'static str },
     #[error("is {found}; expected {expected}")]
     Shape { found: &'static str, expected: &'static str },
+    #[error("{text} is a single value; expected {expected}")]
+    Single { text: Quoted, expected: &'static str },
     #[error("is empty; expected {expected}")]
     Empty { expected: &'static str },
 
     // Values.
-    #[error("{text} is not {expected}; write {example}")]
+    #[error("{text} is not {expected}; write it like {example}")]
     Value { text: Quoted, expected: &'static str, example: &'static str },
     #[error("{text} is in quotes; write {expected} without them")]
     QuotedValue { text: Quoted, expected: &'static str },
+    #[error("{text} means nothing here; write `off`")]
+    MeantOff { text: Quoted },
     #[error("{text} is not `true` or `false`; write one of the two")]
     Boolean { text: Quoted },
     #[error("{text} has a leading zero; write {plain}")]
@@ -286,13 +290,12 @@ impl Hint {
         words: impl Iterator<Item = &'w str> + Clone,
         otherwise: &'static str,
     ) -> Hint {
-        let allowed = 1 + text.chars().count() / 4;
+        let allowed = (text.chars().count() / 3).max(1);
         let near = words
             .clone()
             .filter(|w| w.len() <= Self::COMPARED && text.len() <= Self::COMPARED)
-            .filter(|w| w.len().abs_diff(text.len()) <= allowed * 4)
             .map(|w| (distance(text, w), w))
-            .filter(|(distance, w)| *distance <= allowed && *distance < w.chars().count())
+            .filter(|(d, w)| *d <= allowed && *d < w.chars().count() || starts_alike(text, w))
             .min_by_key(|(distance, _)| *distance);
         let listed = words.clone().count();
         match near {
@@ -311,7 +314,10 @@ fn distance(text: &str, word: &str) -> usize {
     strsim::damerau_levenshtein(&plain(text), &plain(word))
 }
 
-const _: () = assert!(CONFIG_ERRORS > 0);
+/// One is the other cut short, like `warning` and `warn`.
+fn starts_alike(text: &str, word: &str) -> bool {
+    text.len().min(word.len()) >= 3 && (text.starts_with(word) || word.starts_with(text))
+}
 
 #[cfg(test)]
 mod tests {
@@ -327,6 +333,7 @@ mod tests {
             ("leastconns", "did you mean `least_conn`?"),
             ("hsah", "did you mean `hash`?"),
             ("ring", "possible: round_robin, random, least_conn, p2c, hash, maglev"),
+            ("round", "did you mean `round_robin`?"),
             ("x", "possible: round_robin, random, least_conn, p2c, hash, maglev"),
             ("", "possible: round_robin, random, least_conn, p2c, hash, maglev"),
         ] {

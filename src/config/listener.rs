@@ -22,10 +22,27 @@ pub(super) const LISTENER: &[&str] = &["bind", "v6_only", "timeouts", "pool"];
 pub(super) const TIMEOUTS: &[&str] =
     &["idle", "half_closed", "lifetime", "keepalive", "user_timeout"];
 
+/// The pools a listener can name.
+#[derive(Debug)]
+pub(super) struct Pools<'a> {
+    /// In the order of the file.
+    names: Vec<&'a str>,
+    /// Where each is in [`super::Config::pools`].
+    index: HashMap<&'a str, usize>,
+}
+
+impl<'a> Pools<'a> {
+    pub(super) fn new(named: &[Named<'a>]) -> Self {
+        let names: Vec<&str> = named.iter().map(|named| named.name).collect();
+        let index = names.iter().enumerate().map(|(index, name)| (*name, index)).collect();
+        Pools { names, index }
+    }
+}
+
 /// Reads one listener. The result means something only if nothing was reported.
 pub(super) fn listener(
     named: &Named<'_>,
-    pools: &HashMap<&str, usize>,
+    pools: &Pools<'_>,
     binds: &mut Binds,
     report: &mut Report,
 ) -> Listener {
@@ -36,7 +53,9 @@ pub(super) fn listener(
         timeouts: defaults::TIMEOUTS,
         pool: 0,
     };
-    let Some(table) = named.value.table(LISTENER, report) else { return listener };
+    let Some(table) = named.value.table(LISTENER, "a map with `bind` and `pool`", report) else {
+        return listener;
+    };
     listener.v6_only = table.read("v6_only", defaults::V6_ONLY, |v| v.boolean(report));
     listener.timeouts = table.read("timeouts", defaults::TIMEOUTS, |v| timeouts(v, report));
     match table.get("bind") {
@@ -46,11 +65,17 @@ pub(super) fn listener(
             }
         }
         Some(value) => listener.bind.extend(bind(value, listener.v6_only, binds, report)),
-        None => named.missing("bind", "write it like `bind: \"[::]:443\"`", report),
+        None if table.lacks("bind") => {
+            named.missing("bind", "write it like `bind: \"[::]:443\"`", report)
+        }
+        None => {}
     }
     match table.get("pool") {
         Some(value) => listener.pool = pool_index(value, pools, report).unwrap_or_default(),
-        None => named.missing("pool", "name the pool its connections go to", report),
+        None if table.lacks("pool") => {
+            named.missing("pool", "name the pool its connections go to", report)
+        }
+        None => {}
     }
     if let Some(value) = table.get("timeouts") {
         timeout_doubts(&listener.timeouts, value, report);
@@ -80,25 +105,20 @@ fn bind(
     }
 }
 
-fn pool_index(
-    value: Value<'_>,
-    pools: &HashMap<&str, usize>,
-    report: &mut Report,
-) -> Option<usize> {
+fn pool_index(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<usize> {
     let name = value.text("the name of a pool", report)?;
-    let index = pools.get(name).copied();
+    let index = pools.index.get(name).copied();
     // Without any pool, that error is enough.
-    if index.is_none() && !pools.is_empty() {
-        let mut names: Vec<&str> = pools.keys().copied().collect();
-        names.sort_unstable();
-        let hint = report.hint(name, names.into_iter(), "define it under `pools`");
+    if index.is_none() && !pools.names.is_empty() {
+        let names = pools.names.iter().copied();
+        let hint = report.hint(name, names, "define it under `pools`");
         value.error(Problem::UnknownPool { name: Quoted::new(name), hint }, report);
     }
     index
 }
 
 fn timeouts(value: Value<'_>, report: &mut Report) -> Option<Timeouts> {
-    let table = value.table(TIMEOUTS, report)?;
+    let table = value.table(TIMEOUTS, "a map of timeouts", report)?;
     let defaults = defaults::TIMEOUTS;
     let millisecond = Duration::from_millis(1);
     let any = millisecond..=DURATION_MAX;
@@ -135,6 +155,7 @@ fn limit(
 ) -> Option<Duration> {
     table.read(key, default, |value| match value.is_off() {
         true => Some(None),
+        false if value.meant_off(report) => None,
         false => value.duration(range, report).map(Some),
     })
 }

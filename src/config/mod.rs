@@ -36,6 +36,9 @@ mod value;
 mod warning;
 mod words;
 
+#[cfg(test)]
+mod tests;
+
 pub use address::{AddressFault, parse_address};
 pub use effective::effective;
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};

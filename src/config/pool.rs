@@ -34,7 +34,7 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
         panic_threshold: defaults::PANIC_THRESHOLD,
         connect: defaults::CONNECT,
     };
-    let Some(table) = named.value.table(POOL, report) else { return pool };
+    let Some(table) = named.value.table(POOL, "a map with `backends`", report) else { return pool };
     let mut count = 0;
     match table.get("backends") {
         Some(value) => {
@@ -42,7 +42,10 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
             count = items.len();
             pool.backends = backends(value, &items, report);
         }
-        None => named.missing("backends", "write it like `backends: [10.0.0.1:443]`", report),
+        None if table.lacks("backends") => {
+            named.missing("backends", "write it like `backends: [10.0.0.1:443]`", report)
+        }
+        None => {}
     }
     pool.balance = table.read("balance", pool.balance, |v| balance(v, count, report));
     pool.health = table.read("health", pool.health, |v| health(v, report));
@@ -92,7 +95,7 @@ fn backend(value: Value<'_>, report: &mut Report) -> Option<Backend> {
         let (address, text) = backend_address(value, report)?;
         return Some(Backend { name: Arc::from(text), address, weight: defaults::WEIGHT });
     }
-    let table = value.table(BACKEND, report)?;
+    let table = value.table(BACKEND, "a map with `address`", report)?;
     let weight = table.read("weight", defaults::WEIGHT, |v| {
         let weight = v.integer(0..=u64::from(WEIGHT_MAX), "a whole number", "1", report)?;
         u16::try_from(weight).ok()
@@ -100,8 +103,10 @@ fn backend(value: Value<'_>, report: &mut Report) -> Option<Backend> {
     let address = match table.get("address") {
         Some(address) => backend_address(address, report).map(|(a, text)| (a, text.to_owned())),
         None => {
-            let example = "write `address: 10.0.0.1:443`";
-            value.error(Problem::Missing { key: "address", example }, report);
+            if table.lacks("address") {
+                let example = "write `address: 10.0.0.1:443`";
+                value.error(Problem::Missing { key: "address", example }, report);
+            }
             None
         }
     };
@@ -149,10 +154,12 @@ fn balance(value: Value<'_>, backends: usize, report: &mut Report) -> Option<Spe
         let policy = value.choice(what, &words::policies(), report)?;
         return Some(Spec { policy, ..defaults::BALANCE });
     }
-    let table = value.table(BALANCE, report)?;
+    let table = value.table(BALANCE, "a map with `policy`", report)?;
     let Some(policy) = table.get("policy") else {
-        let example = "write `policy: maglev`";
-        value.error(Problem::Missing { key: "policy", example }, report);
+        if table.lacks("policy") {
+            let example = "write `policy: maglev`";
+            value.error(Problem::Missing { key: "policy", example }, report);
+        }
         return None;
     };
     let policy = policy.choice(what, &words::policies(), report);
@@ -191,7 +198,10 @@ fn health(value: Value<'_>, report: &mut Report) -> Option<Option<HealthCheck>> 
     if value.is_off() {
         return Some(None);
     }
-    let table = value.table(HEALTH, report)?;
+    if value.meant_off(report) {
+        return None;
+    }
+    let table = value.table(HEALTH, "`off` or a map of keys", report)?;
     let defaults = defaults::HEALTH;
     table.read("type", (), |v| v.choice("type of check", &[("tcp", ())], report));
     let mut count = |key, default| {
@@ -218,13 +228,16 @@ fn panic_threshold(value: Value<'_>, report: &mut Report) -> Option<PanicThresho
     if value.is_off() {
         return Some(PanicThreshold::Off);
     }
+    if value.meant_off(report) {
+        return None;
+    }
     let expected = "`off` or a whole number of percent";
     let percent = value.integer(0..=100, expected, "off or 50", report)?;
     u8::try_from(percent).ok().map(PanicThreshold::Percent)
 }
 
 fn connect(value: Value<'_>, report: &mut Report) -> Option<Connect> {
-    let table = value.table(CONNECT, report)?;
+    let table = value.table(CONNECT, "a map with `timeout` and `attempts`", report)?;
     let defaults = defaults::CONNECT;
     Some(Connect {
         timeout: table.read("timeout", defaults.timeout, |v| v.duration(ANY, report)),

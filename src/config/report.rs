@@ -2,7 +2,7 @@
 
 use super::error::{Error, Errors, Hint, Position, Problem};
 use super::warning::{Suspicion, Warning};
-use crate::limits::CONFIG_ERRORS;
+use crate::limits::{CONFIG_COMPARISONS, CONFIG_ERRORS};
 
 /// Errors and warnings found so far.
 #[derive(Debug, Default)]
@@ -11,8 +11,8 @@ pub(super) struct Report {
     errors: Vec<Error>,
     more: usize,
     warnings: Vec<Warning>,
-    /// Near misses looked for so far; each compares with every name there is.
-    hints: usize,
+    /// Words compared so far in search of near misses.
+    compared: usize,
 }
 
 impl Report {
@@ -27,17 +27,17 @@ impl Report {
         self.warnings.push(Warning { at, path, suspicion });
     }
 
-    /// A near miss, searched only as long as the answer can still be among the errors shown.
+    /// A near miss, or none once [`CONFIG_COMPARISONS`] words have been compared.
     pub(super) fn hint<'w>(
         &mut self,
         text: &str,
         words: impl Iterator<Item = &'w str> + Clone,
         otherwise: &'static str,
     ) -> Hint {
-        self.hints += 1;
-        if self.hints > 2 * CONFIG_ERRORS {
+        if self.compared > CONFIG_COMPARISONS {
             return Hint::Nothing(otherwise);
         }
+        self.compared += words.clone().count();
         Hint::new(text, words, otherwise)
     }
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::document::{Kind, Node, brackets, is_null};
-use super::error::{Position, Problem, Quoted, printable};
+use super::document::{Kind, Node, brackets, colons, is_null};
+use super::error::{Hint, Position, Problem, Quoted, printable};
 use super::report::Report;
 use super::units::{DurationFault, Short, parse_duration};
 use super::warning::Suspicion;
@@ -38,7 +38,12 @@ impl Path<'_> {
                 Step::Top => {}
                 Step::Key(key) => {
                     let dot = if path.is_empty() { "" } else { "." };
-                    let _ = write!(path, "{dot}{}", printable(key, Self::SHOWN));
+                    let key = printable(key, Self::SHOWN);
+                    // A name that would not read as one step is in quotes.
+                    let plain = key.contains(|c: char| c.is_alphanumeric())
+                        && !key.contains(['.', '[', ' ', ':']);
+                    let quote = if plain { "" } else { "\"" };
+                    let _ = write!(path, "{dot}{quote}{key}{quote}");
                 }
                 Step::Index(index) => {
                     let _ = write!(path, "[{index}]");
@@ -97,24 +102,40 @@ impl<'a> Value<'a> {
             if &**text == "off" || *plain && &**text == "false")
     }
 
+    /// Reports a word that others use for `off`; `true` if it is one.
+    pub(super) fn meant_off(&self, report: &mut Report) -> bool {
+        let Kind::Scalar { text, .. } = &self.node.kind else { return false };
+        let words = ["no", "none", "never", "disabled", "disable", "off", "false"];
+        let meant = words.contains(&&*text.to_lowercase());
+        if meant {
+            self.error(Problem::MeantOff { text: Quoted::new(text) }, report);
+        }
+        meant
+    }
+
     /// A map with known keys; unknown ones are reported.
     pub(super) fn table(
         &self,
         keys: &'static [&'static str],
+        expected: &'static str,
         report: &mut Report,
     ) -> Option<Table<'a>> {
         let Kind::Map(entries) = &self.node.kind else {
-            self.wrong_shape("a map of keys", report);
+            self.wrong_shape(expected, report);
             return None;
         };
+        let mut meant = Vec::new();
         let unknown = entries.iter().filter(|entry| !keys.contains(&&*entry.key));
         for entry in unknown {
             let hint = report.hint(&entry.key, keys.iter().copied(), "remove it");
+            if let Hint::DidYouMean(word) = &hint {
+                meant.push(word.clone());
+            }
             let path = Path { parent: Some(&self.path), step: Step::Key(&entry.key) };
             let problem = Problem::UnknownKey { key: Quoted::new(&entry.key), hint };
             report.error(Some(entry.at), path.text(), problem);
         }
-        Some(Table { value: *self, keys })
+        Some(Table { value: *self, keys, meant })
     }
 
     /// A map whose keys are names; names that cannot be are reported and left out.
@@ -193,7 +214,12 @@ impl<'a> Value<'a> {
             "true" if !self.is_quoted() => Some(true),
             "false" if !self.is_quoted() => Some(false),
             _ => {
-                self.error(Problem::Boolean { text: Quoted::new(text) }, report);
+                let text = Quoted::new(text);
+                let problem = match self.is_quoted() {
+                    true => Problem::QuotedValue { text, expected: "`true` or `false`" },
+                    false => Problem::Boolean { text },
+                };
+                self.error(problem, report);
                 None
             }
         }
@@ -224,7 +250,7 @@ impl<'a> Value<'a> {
         choices: &[(&'static str, T)],
         report: &mut Report,
     ) -> Option<T> {
-        let text = self.text(what, report)?;
+        let text = self.text("a single word", report)?;
         if let Some((_, chosen)) = choices.iter().find(|(name, _)| *name == text) {
             return Some(*chosen);
         }
@@ -241,7 +267,10 @@ impl<'a> Value<'a> {
         let problem = match &self.node.kind {
             Kind::Refused => return,
             Kind::Scalar { text, plain: true } if is_null(text) => Problem::NoValue { expected },
-            Kind::Scalar { .. } => Problem::Shape { found: "a single value", expected },
+            Kind::Scalar { text, .. } => Problem::Single { text: Quoted::new(text), expected },
+            Kind::Map(entries) if colons(entries) => {
+                Problem::UnquotedBrackets("[::]:443".to_owned())
+            }
             Kind::Map(_) => Problem::Shape { found: "a map", expected },
             Kind::List(items) => match brackets(items) {
                 Some(address) => Problem::UnquotedBrackets(address),
@@ -274,10 +303,12 @@ impl Named<'_> {
 }
 
 /// A map with known keys.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Table<'a> {
     value: Value<'a>,
     keys: &'static [&'static str],
+    /// Known keys that unknown ones were taken for.
+    meant: Vec<String>,
 }
 
 impl Table<'_> {
@@ -288,6 +319,11 @@ impl Table<'_> {
         let entry = entries.iter().find(|entry| &*entry.key == key)?;
         let path = Path { parent: Some(&self.value.path), step: Step::Key(key) };
         Some(Value { node: &entry.value, path })
+    }
+
+    /// Whether a key is absent, and no unknown key was taken for it.
+    pub(super) fn lacks(&self, key: &'static str) -> bool {
+        self.get(key).is_none() && !self.meant.iter().any(|meant| meant == key)
     }
 
     /// The value of a key through `read`; `default` where the key is absent or wrong.

@@ -1,0 +1,192 @@
+//! What holds between the parts: files in `conf/`, flags, `effective`, size.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use super::document::{Kind, Node};
+use super::report::Report;
+use super::{Config, compile, listener, pool};
+use super::{check_text, effective, from_flags, parse, summary};
+
+const MINIMAL: &str = include_str!("../../conf/minimal.yaml");
+const FULL: &str = include_str!("../../conf/full.yaml");
+
+/// What `conf/full.yaml` says that is no default.
+const FULL_WITHOUT_DEFAULTS: &str = r#"
+admin: { bind: 127.0.0.1:9901 }
+access_log: { path: stdout }
+listeners:
+  edge: { bind: "[::]:8443", pool: app }
+  cache: { bind: [127.0.0.1:8080, 127.0.0.1:8081], pool: cache }
+pools:
+  app: { backends: [127.0.0.1:9001, { name: b2, address: 127.0.0.1:9002 }] }
+  cache: { balance: maglev, backends: [127.0.0.1:9003, unix:/run/cache.sock] }
+"#;
+
+fn read(text: &str) -> Config {
+    parse(text, "test").unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+#[test]
+fn full_shows_the_defaults() {
+    assert_eq!(read(FULL), read(FULL_WITHOUT_DEFAULTS));
+}
+
+#[test]
+fn full_shows_every_key() {
+    let root = super::document::read(FULL, &mut Report::default()).unwrap();
+    let mut shown = BTreeSet::new();
+    keys("", &root, &mut shown);
+    let tables = [
+        ("", compile::TOP),
+        (".admin", compile::ADMIN),
+        (".log", compile::LOG),
+        (".access_log", compile::ACCESS_LOG),
+        (".shutdown", compile::SHUTDOWN),
+        (".listeners.edge", listener::LISTENER),
+        (".listeners.edge.timeouts", listener::TIMEOUTS),
+        (".pools.app", pool::POOL),
+        (".pools.app.backends[]", pool::BACKEND),
+        (".pools.app.health", pool::HEALTH),
+        (".pools.app.connect", pool::CONNECT),
+        (".pools.cache.balance", pool::BALANCE),
+    ];
+    for (table, keys) in tables {
+        for key in keys {
+            assert!(shown.contains(&format!("{table}.{key}")), "{table}.{key} is not in full.yaml");
+        }
+    }
+    // The effective configuration knows the same keys.
+    let written = serde_json::to_string(&effective(&read(FULL))).unwrap();
+    let root = super::document::read(&written, &mut Report::default()).unwrap();
+    let mut effective = BTreeSet::new();
+    keys("", &root, &mut effective);
+    let missing: Vec<_> = shown.difference(&effective).collect();
+    assert!(missing.is_empty(), "not in the effective configuration: {missing:?}");
+}
+
+/// Every path of a key below `node`, without the numbers of list items.
+fn keys(path: &str, node: &Node, paths: &mut BTreeSet<String>) {
+    match &node.kind {
+        Kind::Map(entries) => {
+            for entry in entries {
+                let path = format!("{path}.{}", entry.key);
+                keys(&path, &entry.value, paths);
+                paths.insert(path);
+            }
+        }
+        Kind::List(items) => {
+            items.iter().for_each(|item| keys(&format!("{path}[]"), item, paths));
+        }
+        Kind::Scalar { .. } | Kind::Refused => {}
+    }
+}
+
+#[test]
+fn shipped_files_have_no_warnings() {
+    for text in [MINIMAL, FULL] {
+        assert_eq!(check_text(text, "shipped").unwrap().warnings, []);
+    }
+}
+
+#[test]
+fn effective_hides_nothing_but_secrets() {
+    let config = read(&FULL.replace("token_file: off", "token_file: /etc/pointsman/token"));
+    let value = serde_json::to_value(effective(&config)).unwrap();
+    for (pointer, expected) in [
+        ("/workers", "\"auto\""),
+        ("/admin/token_file", "\"/etc/pointsman/token\""),
+        ("/listeners/edge/bind/0", "\"[::]:8443\""),
+        ("/listeners/edge/timeouts/lifetime", "\"off\""),
+        ("/pools/app/balance", "{\"policy\":\"least_conn\"}"),
+        ("/pools/app/backends/0/name", "\"127.0.0.1:9001\""),
+        ("/pools/app/health/interval", "\"2s\""),
+        ("/pools/app/panic_threshold", "0"),
+        ("/pools/cache/balance/table_size", "65537"),
+    ] {
+        let found = value.pointer(pointer).map(ToString::to_string);
+        assert_eq!(found.as_deref(), Some(expected), "{pointer}");
+    }
+}
+
+#[test]
+fn flags() {
+    let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let config = from_flags(
+        &list(&["127.0.0.1:8080", "[::]:8081"]),
+        &list(&["10.0.0.1:80", "unix:/run/a.sock"]),
+        Some("p2c"),
+        Some("127.0.0.1:9901"),
+    );
+    let same = "admin: { bind: 127.0.0.1:9901 }
+listeners: { listen: { bind: [127.0.0.1:8080, '[::]:8081'], pool: pool } }
+pools: { pool: { balance: p2c, backends: [10.0.0.1:80, unix:/run/a.sock] } }";
+    assert_eq!(config.unwrap(), read(same));
+
+    let errors = from_flags(
+        &list(&["8080", "127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:9901"]),
+        &list(&["example.com:80", "10.0.0.1:0", "10.0.0.1:80", "10.0.0.1:80"]),
+        Some("round-robin"),
+        Some("127.0.0.1:9901"),
+    );
+    let expected = "\
+--listen: `8080` is a port without an address; write 0.0.0.0:8080 or \"[::]:8080\"
+--listen: `127.0.0.1:1` is bound twice, here and by --listen; give each its own address
+--listen: `127.0.0.1:9901` is bound twice, here and by --admin; give each its own address
+--balance: `round-robin` is not a balancing policy; did you mean `round_robin`?
+--backend: `example.com:80` is a host name; names are not looked up, write the IP address and port
+--backend: `10.0.0.1:0` has port 0, which nobody listens on; give the backend's port
+--backend: `10.0.0.1:80` is in the pool twice, here and by --backend; remove one, or use `weight`";
+    assert_eq!(errors.unwrap_err().to_string(), expected);
+
+    let expected = "\
+--listen: is missing; give at least one, like `--listen 127.0.0.1:8080`
+--backend: is missing; give at least one, like `--backend 127.0.0.1:9001`";
+    assert_eq!(from_flags(&[], &[], None, None).unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn summary_is_a_table() {
+    let expected = "\
+workers auto, max_connections auto, admin 127.0.0.1:9901
+
+LISTENER  BIND                            POOL
+edge      [::]:8443                       app
+cache     127.0.0.1:8080, 127.0.0.1:8081  cache
+
+POOL   BALANCE               BACKENDS  WEIGHT  HEALTH        PANIC
+app    least_conn            2         2       tcp every 2s  0
+cache  maglev of five_tuple  2         2       tcp every 2s  0
+";
+    assert_eq!(summary(&read(FULL)), expected);
+}
+
+/// Quadratic work would take minutes here: 10,000 squared comparisons of names.
+#[test]
+fn ten_thousand_of_everything() {
+    let mut text = "listeners:\n".to_owned();
+    for i in 0..10_000 {
+        let _ = writeln!(text, "  l{i}: {{ bind: 127.{}.{}.1:80, pool: p{i} }}", i / 256, i % 256);
+    }
+    text.push_str("pools:\n");
+    for i in 0..10_000 {
+        let _ = writeln!(text, "  p{i}: {{ backends: [10.0.0.1:80] }}");
+    }
+    text.push_str("  big:\n    backends:\n");
+    for i in 0..10_000 {
+        let _ =
+            writeln!(text, "      - {{ name: b{i}, address: 10.1.{}.{}:80 }}", i / 256, i % 256);
+    }
+    let start = Instant::now();
+    let config = read(&text);
+    assert_eq!((config.listeners.len(), config.pools.len()), (10_000, 10_001));
+    // The same with every reference wrong.
+    let errors = parse(&text.replace("pool: p", "pool: q"), "test").unwrap_err();
+    assert_eq!((errors.list.len(), errors.more), (100, 9_900));
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+
+    let too_many = text.clone() + "      - 10.2.0.1:80\n";
+    let error = parse(&too_many, "test").unwrap_err().to_string();
+    assert!(error.ends_with("10001 backends; a pool has at most 10000"), "{error}");
+}
