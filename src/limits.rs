@@ -91,6 +91,21 @@ pub const CONFIG_BYTES: u64 = 64 * 1024 * 1024;
 /// Errors of meaning reported in one run; more are counted.
 pub const CONFIG_ERRORS: usize = 100;
 
+/// Levels of maps and lists in a configuration file.
+pub const CONFIG_DEPTH: usize = 32;
+
+/// Bytes of the name of a listener, pool or backend: they become labels, paths and log fields.
+pub const NAME_BYTES: usize = 128;
+
+/// The longest duration in the configuration, ten years: sums of a few never overflow.
+pub const DURATION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The longest TCP keepalive time that Linux takes (`MAX_TCP_KEEPIDLE`).
+pub const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
+
+/// The longest `user_timeout`: TCP_USER_TIMEOUT is an `int` of milliseconds.
+pub const USER_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+
 /// The longest path of a unix socket, without the terminating zero (`sun_path` is 108 bytes).
 pub const UNIX_PATH: usize = 107;
 
@@ -100,3 +115,4 @@ const _: () = assert!(COPY_BUFFER <= RELAY_BUDGET);
 const _: () = assert!(PIPES_POOLED <= PIPES_PER_WORKER);
 // Each pipe is two descriptors; two workers' worth must leave room for everything else.
 const _: () = assert!(PIPES_PER_WORKER * 2 < RESERVED_DESCRIPTORS as usize);
+const _: () = assert!(USER_TIMEOUT_MAX.as_millis() <= i32::MAX as u128);

@@ -1,18 +1,131 @@
 //! What the operator wrote, parsed: once a [`Config`] exists it is valid.
 //!
-//! `file` holds the shape of the YAML, `compile` turns it into a [`Config`] and reports every
-//! error of meaning, `error` and `position` say where it is, `units` reads durations and sizes.
+//! ```text
+//! text → document (tree with places) → value (typed reading) → compile, listener, pool → Config
+//! ```
+//!
+//! One pass over the tree finds every error: a reader that reports one answers `None`, and its
+//! caller goes on with the default. So there is no second error that only follows from a first,
+//! and a [`Config`] is handed out only if nothing was reported.
 
+use std::fs::File;
+use std::io::Read;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Address;
 use crate::balance;
+use crate::limits::CONFIG_BYTES;
+
+mod address;
+mod bind;
+mod compile;
+mod defaults;
+mod document;
+mod effective;
+mod error;
+mod flags;
+mod listener;
+mod pool;
+mod report;
+mod summary;
+mod units;
+mod value;
+mod warning;
+mod words;
+
+pub use address::{AddressFault, parse_address};
+pub use effective::effective;
+pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
+pub use flags::from_flags;
+pub use summary::summary;
+pub use units::{DurationFault, Short, parse_duration};
+pub use warning::{Suspicion, Warning};
+
+use report::Report;
+
+/// A valid configuration, and what looks wrong in it all the same.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The configuration.
+    pub config: Config,
+    /// In the order of the file.
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads the configuration in the file at `path`; opens nothing else.
+///
+/// # Errors
+///
+/// Every error of the file, or that it cannot be read.
+pub fn load(path: &Path) -> Result<Config, Errors> {
+    check_file(path).map(|checked| checked.config)
+}
+
+/// Reads a configuration; `name` is what errors call the file.
+///
+/// # Errors
+///
+/// Every error of the text.
+pub fn parse(text: &str, name: &str) -> Result<Config, Errors> {
+    check_text(text, name).map(|checked| checked.config)
+}
+
+/// Like [`load`], with warnings.
+///
+/// # Errors
+///
+/// Every error of the file, or that it cannot be read.
+pub fn check_file(path: &Path) -> Result<Checked, Errors> {
+    let name = path.display().to_string();
+    let bytes = read(path).map_err(|problem| whole_file(&name, None, problem))?;
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => check_text(text, &name),
+        Err(error) => {
+            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            let at = document::end_of(&String::from_utf8_lossy(valid));
+            Err(whole_file(&name, Some(at), Problem::NotUtf8))
+        }
+    }
+}
+
+/// Like [`parse`], with warnings.
+///
+/// # Errors
+///
+/// Every error of the text.
+pub fn check_text(text: &str, name: &str) -> Result<Checked, Errors> {
+    if text.len() as u64 > CONFIG_BYTES {
+        return Err(whole_file(name, None, Problem::TooLarge));
+    }
+    let mut report = Report::default();
+    let root = document::read(text, &mut report);
+    let config = root.and_then(|root| compile::compile(&root, &mut report));
+    let warnings = report.finish(name)?;
+    let config = config.expect("a reader that gives up has reported why");
+    Ok(Checked { config, warnings })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    let file = File::open(path).map_err(Problem::Unreadable)?;
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells a file that is too large from one that just fits.
+    file.take(CONFIG_BYTES + 1).read_to_end(&mut bytes).map_err(Problem::Unreadable)?;
+    if bytes.len() as u64 > CONFIG_BYTES {
+        return Err(Problem::TooLarge);
+    }
+    Ok(bytes)
+}
+
+fn whole_file(name: &str, at: Option<Position>, problem: Problem) -> Errors {
+    let error = Error { at, path: String::new(), problem };
+    Errors { name: name.to_owned(), list: vec![error], more: 0 }
+}
 
 /// A whole valid configuration, every default filled in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Data-plane threads.
     pub workers: Workers,
@@ -119,7 +232,7 @@ pub enum MaxConnections {
 }
 
 /// An address that clients connect to, and the pool its connections go to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// Name, unique in the configuration.
     pub name: Arc<str>,
@@ -149,7 +262,7 @@ pub struct Timeouts {
 }
 
 /// A group of interchangeable backends and the policy that picks among them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Name, unique in the configuration.
     pub name: Arc<str>,

@@ -1,0 +1,39 @@
+//! Every default, in one place. `conf/full.yaml` shows them; a test holds the two together.
+
+use std::time::Duration;
+
+use super::{
+    Connect, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, PanicThreshold, Shutdown,
+    Timeouts, Workers,
+};
+use crate::balance::key::KeyKind;
+use crate::balance::{PolicyKind, Spec};
+
+pub(super) const WORKERS: Workers = Workers::Auto;
+pub(super) const HASH_SEED: u64 = 0;
+pub(super) const LOG: Log = Log { level: LogLevel::Info, format: LogFormat::Text };
+pub(super) const ACCESS_LOG_FORMAT: LogFormat = LogFormat::Json;
+pub(super) const SHUTDOWN: Shutdown =
+    Shutdown { delay: Duration::ZERO, grace: Duration::from_secs(30) };
+pub(super) const MAX_CONNECTIONS: MaxConnections = MaxConnections::Auto;
+
+pub(super) const V6_ONLY: bool = false;
+pub(super) const TIMEOUTS: Timeouts = Timeouts {
+    idle: Some(Duration::from_secs(600)),
+    half_closed: Some(Duration::from_secs(300)),
+    lifetime: None,
+    keepalive: Some(Duration::from_secs(30)),
+    user_timeout: Some(Duration::from_secs(120)),
+};
+
+pub(super) const BALANCE: Spec =
+    Spec { policy: PolicyKind::LeastConn, key: KeyKind::FiveTuple, table_size: 65_537 };
+pub(super) const WEIGHT: u16 = 1;
+pub(super) const HEALTH: HealthCheck = HealthCheck {
+    interval: Duration::from_secs(2),
+    timeout: Duration::from_secs(1),
+    rise: 2,
+    fall: 3,
+};
+pub(super) const PANIC_THRESHOLD: PanicThreshold = PanicThreshold::Percent(0);
+pub(super) const CONNECT: Connect = Connect { timeout: Duration::from_secs(1), attempts: 3 };

@@ -1,0 +1,279 @@
+//! A [`Config`] written out again, every default filled in, with the keys of the file.
+//!
+//! Reading the result gives an equal [`Config`]. Of `token_file` it shows the path only.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::units::Short;
+use super::words::{KEY_KINDS, LOG_FORMATS, LOG_LEVELS, word};
+use super::{
+    AccessLog, Admin, Backend, Config, HealthCheck, Listener, LogTarget, MaxConnections,
+    PanicThreshold, Pool, Timeouts, Workers,
+};
+use crate::balance::{PolicyKind, Spec};
+
+/// `config` for any serde format.
+pub fn effective(config: &Config) -> impl Serialize + '_ {
+    File(config)
+}
+
+struct File<'a>(&'a Config);
+
+impl Serialize for File<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let config = self.0;
+        let listeners = config.listeners.iter().map(|l| (&*l.name, FileListener::new(l, config)));
+        let pools = config.pools.iter().map(|p| (&*p.name, FilePool::new(p)));
+        FileKeys {
+            workers: match config.workers {
+                Workers::Auto => Scalar::Word("auto"),
+                Workers::Count(count) => Scalar::Number(count.get() as u64),
+            },
+            hash_seed: config.hash_seed,
+            admin: off_or(config.admin.as_ref(), FileAdmin::new),
+            log: FileLog {
+                level: word(&LOG_LEVELS, &config.log.level),
+                format: word(&LOG_FORMATS, &config.log.format),
+            },
+            access_log: off_or(config.access_log.as_ref(), FileAccessLog::new),
+            shutdown: FileShutdown {
+                delay: short(config.shutdown.delay),
+                grace: short(config.shutdown.grace),
+            },
+            max_connections: match config.max_connections {
+                MaxConnections::Auto => Scalar::Word("auto"),
+                MaxConnections::Off => Scalar::Word("off"),
+                MaxConnections::Count(count) => Scalar::Number(u64::from(count)),
+            },
+            listeners: Ordered(listeners.collect()),
+            pools: Ordered(pools.collect()),
+        }
+        .serialize(serializer)
+    }
+}
+
+#[derive(Serialize)]
+struct FileKeys<'a> {
+    workers: Scalar,
+    hash_seed: u64,
+    admin: OffOr<FileAdmin>,
+    log: FileLog,
+    access_log: OffOr<FileAccessLog>,
+    shutdown: FileShutdown,
+    max_connections: Scalar,
+    listeners: Ordered<'a, FileListener<'a>>,
+    pools: Ordered<'a, FilePool<'a>>,
+}
+
+/// A map in the order of the file.
+struct Ordered<'a, T>(Vec<(&'a str, T)>);
+
+impl<T: Serialize> Serialize for Ordered<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+/// A word or a number.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Scalar {
+    Word(&'static str),
+    Number(u64),
+    Text(String),
+}
+
+/// A map, or the word `off`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum OffOr<T> {
+    Off(&'static str),
+    On(T),
+}
+
+fn off_or<F, T>(value: Option<F>, on: impl FnOnce(F) -> T) -> OffOr<T> {
+    value.map_or(OffOr::Off("off"), |value| OffOr::On(on(value)))
+}
+
+fn text(value: &impl Display) -> String {
+    value.to_string()
+}
+
+fn short(duration: Duration) -> String {
+    text(&Short(duration))
+}
+
+#[derive(Serialize)]
+struct FileAdmin {
+    bind: String,
+    token_file: Scalar,
+}
+
+impl FileAdmin {
+    fn new(admin: &Admin) -> Self {
+        let token_file = match &admin.token_file {
+            Some(path) => Scalar::Text(text(&path.display())),
+            None => Scalar::Word("off"),
+        };
+        FileAdmin { bind: text(&admin.bind), token_file }
+    }
+}
+
+#[derive(Serialize)]
+struct FileLog {
+    level: &'static str,
+    format: &'static str,
+}
+
+#[derive(Serialize)]
+struct FileAccessLog {
+    path: String,
+    format: &'static str,
+}
+
+impl FileAccessLog {
+    fn new(log: &AccessLog) -> Self {
+        let path = match &log.target {
+            LogTarget::Stdout => "stdout".to_owned(),
+            LogTarget::Stderr => "stderr".to_owned(),
+            LogTarget::File(path) => text(&path.display()),
+        };
+        FileAccessLog { path, format: word(&LOG_FORMATS, &log.format) }
+    }
+}
+
+#[derive(Serialize)]
+struct FileShutdown {
+    delay: String,
+    grace: String,
+}
+
+#[derive(Serialize)]
+struct FileListener<'a> {
+    bind: Vec<String>,
+    v6_only: bool,
+    timeouts: FileTimeouts,
+    pool: &'a str,
+}
+
+impl<'a> FileListener<'a> {
+    fn new(listener: &Listener, config: &'a Config) -> Self {
+        FileListener {
+            bind: listener.bind.iter().map(text).collect(),
+            v6_only: listener.v6_only,
+            timeouts: FileTimeouts::new(&listener.timeouts),
+            pool: config.pools.get(listener.pool).map_or("", |pool| &pool.name),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FileTimeouts {
+    idle: OffOr<String>,
+    half_closed: OffOr<String>,
+    lifetime: OffOr<String>,
+    keepalive: OffOr<String>,
+    user_timeout: OffOr<String>,
+}
+
+impl FileTimeouts {
+    fn new(timeouts: &Timeouts) -> Self {
+        FileTimeouts {
+            idle: off_or(timeouts.idle, short),
+            half_closed: off_or(timeouts.half_closed, short),
+            lifetime: off_or(timeouts.lifetime, short),
+            keepalive: off_or(timeouts.keepalive, short),
+            user_timeout: off_or(timeouts.user_timeout, short),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FilePool<'a> {
+    balance: FileBalance,
+    backends: Vec<FileBackend<'a>>,
+    health: OffOr<FileHealth>,
+    panic_threshold: Scalar,
+    connect: FileConnect,
+}
+
+impl<'a> FilePool<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        FilePool {
+            balance: FileBalance::new(&pool.balance),
+            backends: pool.backends.iter().map(FileBackend::new).collect(),
+            health: off_or(pool.health.as_ref(), FileHealth::new),
+            panic_threshold: match pool.panic_threshold {
+                PanicThreshold::Percent(percent) => Scalar::Number(u64::from(percent)),
+                PanicThreshold::Off => Scalar::Word("off"),
+            },
+            connect: FileConnect {
+                timeout: short(pool.connect.timeout),
+                attempts: pool.connect.attempts,
+            },
+        }
+    }
+}
+
+/// Parameters that a policy does not have are left out, as the file must.
+#[derive(Serialize)]
+struct FileBalance {
+    policy: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table_size: Option<usize>,
+}
+
+impl FileBalance {
+    fn new(spec: &Spec) -> Self {
+        FileBalance {
+            policy: spec.policy.name(),
+            key: spec.policy.hashes().then(|| word(&KEY_KINDS, &spec.key)),
+            table_size: (spec.policy == PolicyKind::Maglev).then_some(spec.table_size),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FileBackend<'a> {
+    name: &'a str,
+    address: String,
+    weight: u16,
+}
+
+impl<'a> FileBackend<'a> {
+    fn new(backend: &'a Backend) -> Self {
+        FileBackend { name: &backend.name, address: text(&backend.address), weight: backend.weight }
+    }
+}
+
+#[derive(Serialize)]
+struct FileHealth {
+    r#type: &'static str,
+    interval: String,
+    timeout: String,
+    rise: u32,
+    fall: u32,
+}
+
+impl FileHealth {
+    fn new(check: &HealthCheck) -> Self {
+        FileHealth {
+            r#type: "tcp",
+            interval: short(check.interval),
+            timeout: short(check.timeout),
+            rise: check.rise,
+            fall: check.fall,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FileConnect {
+    timeout: String,
+    attempts: usize,
+}

@@ -1,0 +1,191 @@
+//! The section `listeners`.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::address::parse_address;
+use super::bind::Binds;
+use super::compile::relative;
+use super::error::{Place, Problem, Quoted};
+use super::report::Report;
+use super::units::DurationFault;
+use super::value::{Named, Table, Value};
+use super::warning::Suspicion;
+use super::{Listener, Pool, Timeouts, defaults};
+use crate::address::Address;
+use crate::limits::{DURATION_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX};
+
+pub(super) const LISTENER: &[&str] = &["bind", "v6_only", "timeouts", "pool"];
+pub(super) const TIMEOUTS: &[&str] =
+    &["idle", "half_closed", "lifetime", "keepalive", "user_timeout"];
+
+/// Reads one listener. The result means something only if nothing was reported.
+pub(super) fn listener(
+    named: &Named<'_>,
+    pools: &HashMap<&str, usize>,
+    binds: &mut Binds,
+    report: &mut Report,
+) -> Listener {
+    let mut listener = Listener {
+        name: Arc::from(named.name),
+        bind: Vec::new(),
+        v6_only: defaults::V6_ONLY,
+        timeouts: defaults::TIMEOUTS,
+        pool: 0,
+    };
+    let Some(table) = named.value.table(LISTENER, "a map with `bind` and `pool`", report) else {
+        return listener;
+    };
+    listener.v6_only = table.read("v6_only", defaults::V6_ONLY, |v| v.boolean(report));
+    listener.timeouts = table.read("timeouts", defaults::TIMEOUTS, |v| timeouts(v, report));
+    match table.get("bind") {
+        Some(value) if value.is_list() => {
+            for item in value.items("a list of addresses", report) {
+                listener.bind.extend(bind(item, listener.v6_only, binds, report));
+            }
+        }
+        Some(value) => listener.bind.extend(bind(value, listener.v6_only, binds, report)),
+        None if table.lacks("bind") => {
+            named.missing("bind", "write it like `bind: \"[::]:443\"`", report)
+        }
+        None => {}
+    }
+    match table.get("pool") {
+        Some(value) => listener.pool = pool_index(value, pools, report).unwrap_or_default(),
+        None if table.lacks("pool") => {
+            named.missing("pool", "name the pool its connections go to", report)
+        }
+        None => {}
+    }
+    if let Some(value) = table.get("timeouts") {
+        timeout_doubts(&listener.timeouts, value, report);
+    }
+    listener
+}
+
+fn bind(
+    value: Value<'_>,
+    v6_only: bool,
+    binds: &mut Binds,
+    report: &mut Report,
+) -> Option<Address> {
+    let text = value.text("an address or a list of addresses", report)?;
+    match parse_address(text) {
+        Ok(address) => {
+            if let Err(problem) = binds.add(&address, v6_only, Place::Line(value.at().line)) {
+                value.error(problem, report);
+            }
+            relative(value, &address, report);
+            Some(address)
+        }
+        Err(fault) => {
+            value.error(fault, report);
+            None
+        }
+    }
+}
+
+fn pool_index(
+    value: Value<'_>,
+    pools: &HashMap<&str, usize>,
+    report: &mut Report,
+) -> Option<usize> {
+    let name = value.text("the name of a pool", report)?;
+    let index = pools.get(name).copied();
+    // Without any pool, that error is enough.
+    if index.is_none() && !pools.is_empty() {
+        let mut names: Vec<&str> = pools.keys().copied().collect();
+        names.sort_unstable();
+        let hint = report.hint(name, names.into_iter(), "define it under `pools`");
+        value.error(Problem::UnknownPool { name: Quoted::new(name), hint }, report);
+    }
+    index
+}
+
+fn timeouts(value: Value<'_>, report: &mut Report) -> Option<Timeouts> {
+    let table = value.table(TIMEOUTS, "a map of timeouts", report)?;
+    let defaults = defaults::TIMEOUTS;
+    let millisecond = Duration::from_millis(1);
+    let any = millisecond..=DURATION_MAX;
+    let keepalive = Duration::from_secs(1)..=KEEPALIVE_MAX;
+    let timeouts = Timeouts {
+        idle: limit(&table, "idle", defaults.idle, any.clone(), report),
+        half_closed: limit(&table, "half_closed", defaults.half_closed, any.clone(), report),
+        lifetime: limit(&table, "lifetime", defaults.lifetime, any, report),
+        keepalive: limit(&table, "keepalive", defaults.keepalive, keepalive, report),
+        user_timeout: limit(
+            &table,
+            "user_timeout",
+            defaults.user_timeout,
+            millisecond..=USER_TIMEOUT_MAX,
+            report,
+        ),
+    };
+    // The kernel counts keepalive in seconds.
+    let fraction = timeouts.keepalive.is_some_and(|d| d.subsec_nanos() != 0);
+    if let Some(value) = table.get("keepalive").filter(|_| fraction) {
+        let text = value.text("a duration", report)?;
+        value.error(DurationFault::Seconds(Quoted::new(text)), report);
+    }
+    Some(timeouts)
+}
+
+/// A duration, or `None` for `off`.
+fn limit(
+    table: &Table<'_>,
+    key: &'static str,
+    default: Option<Duration>,
+    range: RangeInclusive<Duration>,
+    report: &mut Report,
+) -> Option<Duration> {
+    table.read(key, default, |value| match value.is_off() {
+        true => Some(None),
+        false if value.meant_off(report) => None,
+        false => value.duration(range, report).map(Some),
+    })
+}
+
+fn timeout_doubts(timeouts: &Timeouts, value: Value<'_>, report: &mut Report) {
+    let Timeouts { idle, half_closed: _, lifetime, keepalive, user_timeout } = timeouts;
+    if [idle, lifetime, keepalive, user_timeout].iter().all(|timeout| timeout.is_none()) {
+        value.warn(Suspicion::EternalSessions, report);
+    }
+}
+
+/// What looks wrong in a valid listener and its pool.
+pub(super) fn doubts(listener: &Listener, pool: &Pool, named: &Named<'_>, report: &mut Report) {
+    let wildcard = |a: &Address| a.ip().is_some_and(|a| a.is_ipv6() && a.ip().is_unspecified());
+    if listener.v6_only && !listener.bind.iter().any(wildcard) {
+        named.warn(Suspicion::UselessV6Only, report);
+    }
+    let unix = listener.bind.iter().find(|address| address.unix().is_some());
+    if let Some(address) = unix.filter(|_| pool.balance.policy.hashes()) {
+        let address = Quoted::new(&address.to_string());
+        let policy = pool.balance.policy.name();
+        named.warn(Suspicion::HashOfUnix { address, policy }, report);
+    }
+    for bind in &listener.bind {
+        let reaches = |b: &&super::Backend| reaches(&b.address, bind);
+        if let Some(backend) = pool.backends.iter().find(reaches) {
+            let address = Quoted::new(&backend.address.to_string());
+            named.warn(Suspicion::Circle { address }, report);
+        }
+    }
+}
+
+/// Whether a connection to `backend` ends up at `bind`, as far as addresses alone can tell.
+fn reaches(backend: &Address, bind: &Address) -> bool {
+    let local = |backend: IpAddr, bind: SocketAddr| {
+        backend.is_loopback() && bind.ip().is_unspecified() && (bind.is_ipv6() || backend.is_ipv4())
+    };
+    match (backend.ip(), bind.ip()) {
+        (Some(backend), Some(bind)) if backend.port() == bind.port() => {
+            backend == bind || local(backend.ip(), bind)
+        }
+        (None, None) => backend == bind,
+        _ => false,
+    }
+}

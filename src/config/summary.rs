@@ -1,0 +1,79 @@
+//! A configuration as `pointsman check` shows it.
+
+use std::fmt::Write as _;
+
+use super::words::{KEY_KINDS, word};
+use super::{Config, MaxConnections, PanicThreshold, Pool, Short, Workers};
+
+/// Listeners and pools as a table of text, each line ending with a newline.
+pub fn summary(config: &Config) -> String {
+    let mut rows = vec![["LISTENER", "BIND", "POOL"].map(str::to_owned)];
+    for listener in &config.listeners {
+        let binds: Vec<String> = listener.bind.iter().map(ToString::to_string).collect();
+        let pool = config.pools.get(listener.pool).map_or("", |pool| &pool.name);
+        rows.push([listener.name.to_string(), binds.join(", "), pool.to_owned()]);
+    }
+    let listeners = columns(&rows);
+
+    let header = ["POOL", "BALANCE", "BACKENDS", "WEIGHT", "HEALTH", "PANIC"].map(str::to_owned);
+    let mut rows = vec![header];
+    rows.extend(config.pools.iter().map(pool_row));
+    let pools = columns(&rows);
+    format!("{}\n{listeners}\n{pools}", process(config))
+}
+
+fn process(config: &Config) -> String {
+    let workers = match config.workers {
+        Workers::Auto => "auto".to_owned(),
+        Workers::Count(count) => count.to_string(),
+    };
+    let connections = match config.max_connections {
+        MaxConnections::Auto => "auto".to_owned(),
+        MaxConnections::Off => "off".to_owned(),
+        MaxConnections::Count(count) => count.to_string(),
+    };
+    let admin = match &config.admin {
+        Some(admin) => admin.bind.to_string(),
+        None => "off".to_owned(),
+    };
+    format!("workers {workers}, max_connections {connections}, admin {admin}\n")
+}
+
+fn pool_row(pool: &Pool) -> [String; 6] {
+    let spec = &pool.balance;
+    let balance = match spec.policy.hashes() {
+        true => format!("{} of {}", spec.policy, word(&KEY_KINDS, &spec.key)),
+        false => spec.policy.to_string(),
+    };
+    let weight: u32 = pool.backends.iter().map(|backend| u32::from(backend.weight)).sum();
+    let health = match &pool.health {
+        Some(check) => format!("tcp every {}", Short(check.interval)),
+        None => "off".to_owned(),
+    };
+    let panic = match pool.panic_threshold {
+        PanicThreshold::Percent(percent) => percent.to_string(),
+        PanicThreshold::Off => "off".to_owned(),
+    };
+    let count = pool.backends.len().to_string();
+    [pool.name.to_string(), balance, count, weight.to_string(), health, panic]
+}
+
+/// Rows in columns as wide as their widest cell, two spaces apart.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

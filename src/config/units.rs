@@ -1,0 +1,117 @@
+//! Durations as the configuration writes them: `500ms`, `2s`, `10m`, `1h`.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::error::Quoted;
+use crate::limits::DURATION_MAX;
+
+/// The units and their milliseconds, largest first.
+const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+/// Why a text is not a duration that is possible here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum DurationFault {
+    #[error("{0} has no unit; write {1}s or {1}ms")]
+    NoUnit(Quoted, String),
+    #[error("{0} has an unknown unit; the units are ms, s, m and h")]
+    Unit(Quoted),
+    #[error("{0} is not a whole number and a unit; write it like 500ms, 2s, 10m or 1h")]
+    Form(Quoted),
+    #[error("{0} is out of range; {1} to {2} are possible")]
+    Range(Quoted, Short, Short),
+    #[error("{0} is not in whole seconds; round it")]
+    Seconds(Quoted),
+}
+
+/// Reads a duration up to [`DURATION_MAX`].
+pub fn parse_duration(text: &str) -> Result<Duration, DurationFault> {
+    let quoted = || Quoted::new(text);
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    if number.is_empty() || unit.starts_with(['.', ',', '_', 'e', ':']) {
+        return Err(DurationFault::Form(quoted()));
+    }
+    if unit.is_empty() {
+        return Err(DurationFault::NoUnit(quoted(), super::error::printable(number, 20)));
+    }
+    let Some((_, milliseconds)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err(DurationFault::Unit(quoted()));
+    };
+    let total = number.parse::<u64>().ok().and_then(|n| n.checked_mul(*milliseconds));
+    total
+        .map(Duration::from_millis)
+        .filter(|d| *d <= DURATION_MAX)
+        .ok_or_else(|| DurationFault::Range(quoted(), Short(Duration::ZERO), Short(DURATION_MAX)))
+}
+
+/// A duration in its shortest form, which [`parse_duration`] reads back. Fractions of a
+/// millisecond are cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short(pub Duration);
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total = self.0.as_millis();
+        if total == 0 {
+            return f.write_str("0s");
+        }
+        let fits =
+            |(_, milliseconds): &&(&str, u64)| total.is_multiple_of(u128::from(*milliseconds));
+        let (unit, milliseconds) = UNITS.iter().find(fits).expect("everything is whole ms");
+        write!(f, "{}{unit}", total / u128::from(*milliseconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, milliseconds, short) in [
+            ("0s", 0, "0s"),
+            ("0ms", 0, "0s"),
+            ("500ms", 500, "500ms"),
+            ("1500ms", 1500, "1500ms"),
+            ("2s", 2000, "2s"),
+            ("2000ms", 2000, "2s"),
+            ("90s", 90_000, "90s"),
+            ("120s", 120_000, "2m"),
+            ("010m", 600_000, "10m"),
+            ("24h", 86_400_000, "24h"),
+            ("87600h", 315_360_000_000, "87600h"),
+        ] {
+            let parsed = parse_duration(text).unwrap();
+            assert_eq!(parsed, Duration::from_millis(milliseconds), "{text}");
+            assert_eq!(Short(parsed).to_string(), short, "{text}");
+            assert_eq!(parse_duration(short), Ok(parsed), "{text}");
+        }
+    }
+
+    #[test]
+    fn refused() {
+        for (text, expected) in [
+            ("", "`` is not a whole number and a unit; write it like 500ms, 2s, 10m or 1h"),
+            ("s", "`s` is not a whole number and a unit; write it like 500ms, 2s, 10m or 1h"),
+            ("-1s", "`-1s` is not a whole number and a unit; write it like 500ms, 2s, 10m or 1h"),
+            ("1.5s", "`1.5s` is not a whole number and a unit; write it like 500ms, 2s, 10m or 1h"),
+            ("5", "`5` has no unit; write 5s or 5ms"),
+            ("5 s", "`5 s` has an unknown unit; the units are ms, s, m and h"),
+            ("5S", "`5S` has an unknown unit; the units are ms, s, m and h"),
+            ("1d", "`1d` has an unknown unit; the units are ms, s, m and h"),
+            ("87601h", "`87601h` is out of range; 0s to 87600h are possible"),
+            (
+                "99999999999999999999h",
+                "`99999999999999999999h` is out of range; 0s to 87600h are possible",
+            ),
+            (
+                "18446744073709551615h",
+                "`18446744073709551615h` is out of range; 0s to 87600h are possible",
+            ),
+        ] {
+            assert_eq!(parse_duration(text).unwrap_err().to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The words of the configuration that stand for one of a few values.
+
+use super::{LogFormat, LogLevel};
+use crate::balance::PolicyKind;
+use crate::balance::key::KeyKind;
+
+pub(super) const LOG_LEVELS: [(&str, LogLevel); 5] = [
+    ("error", LogLevel::Error),
+    ("warn", LogLevel::Warn),
+    ("info", LogLevel::Info),
+    ("debug", LogLevel::Debug),
+    ("trace", LogLevel::Trace),
+];
+
+pub(super) const LOG_FORMATS: [(&str, LogFormat); 2] =
+    [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+pub(super) const KEY_KINDS: [(&str, KeyKind); 3] = [
+    ("five_tuple", KeyKind::FiveTuple),
+    ("source", KeyKind::Source),
+    ("source_net", KeyKind::SourceNet),
+];
+
+/// The policies by name.
+pub(super) fn policies() -> [(&'static str, PolicyKind); PolicyKind::ALL.len()] {
+    PolicyKind::ALL.map(|policy| (policy.name(), policy))
+}
+
+/// The word for `value`.
+pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+    words.iter().find(|(_, v)| v == value).map_or("", |(word, _)| *word)
+}
