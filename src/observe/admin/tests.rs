@@ -26,7 +26,7 @@ fn server(address: &Address) -> Server {
     let (_, snapshots) = watch::channel(snapshot.clone());
     let listener = bind(address).unwrap();
     let address = listener.local().clone();
-    let context = Context::new(process.clone(), snapshots, |_| json!({"effective": true}));
+    let context = Context::new(process.clone(), snapshots);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.spawn(serve(listener, Arc::new(context)));
@@ -105,6 +105,8 @@ fn paths_and_methods() {
     let (status, _, body) =
         server.raw("HEAD /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert_eq!((status, body.as_str()), (200, ""));
+    let config: Value = serde_json::from_str(&server.get("/api/v1/config").2).unwrap();
+    assert_eq!(config["workers"], "auto");
     assert!(server.get("/").2.contains("/metrics"));
     assert!(server.get("/metrics").2.contains("pointsman_connections_total{listener=\"edge\"} 0"));
 }
