@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::address::Address;
 use crate::config::Config;
 use crate::snapshot::Snapshot;
 use crate::state::Process;
@@ -14,6 +15,7 @@ use crate::state::Process;
 pub struct Service {
     process: Arc<Process>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
+    admin: Option<Address>,
 }
 
 /// Why a balancer did not start.
@@ -39,6 +41,12 @@ impl Service {
     /// The configuration in force.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshots.borrow().clone()
+    }
+
+    /// Where the admin server listens, if there is one: the kernel chose the port where 0 was
+    /// asked for.
+    pub fn admin(&self) -> Option<&Address> {
+        self.admin.as_ref()
     }
 
     /// Begins a graceful stop, as SIGTERM does.
