@@ -269,6 +269,5 @@ fn five_thousand_backends_in_bounded_time() {
     let started = Instant::now();
     let text = fixture.render();
     let took = started.elapsed();
-    println!("{} backends, {} bytes: {took:?}", names.len(), text.len());
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{} bytes took {took:?}", text.len());
 }
