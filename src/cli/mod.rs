@@ -1,22 +1,74 @@
-//! The command line.
+//! The command line: arguments to library calls to exit code.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod args;
+mod client;
+mod table;
+
+mod check;
+mod demo;
+mod reload;
+mod run;
+mod status;
+
+use args::{Arguments, Command};
+
+/// The operation failed.
+const FAILED: u8 = 1;
+/// Wrong usage.
+const USAGE: u8 = 2;
 
 /// Runs the program.
-pub fn main() -> std::process::ExitCode {
-    let path = std::path::PathBuf::from(std::env::args().nth(3).unwrap_or_default());
-    let config = match crate::config::load(&path) {
-        Ok(config) => config,
-        Err(errors) => {
-            eprintln!("{errors}");
-            return std::process::ExitCode::FAILURE;
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version come this way too; a reader that has gone away is no failure.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).map_or(ExitCode::from(USAGE), ExitCode::from);
         }
     };
-    let log = crate::observe::log::init(config.log).ok();
-    match crate::service::Service::start(config, Some(path), log) {
-        Ok(service) => service.wait(),
+    let result = match arguments.command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Reload(args) => reload::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Demo(args) => demo::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
-            return std::process::ExitCode::FAILURE;
+            complain(&format!("pointsman: {error:#}"));
+            ExitCode::from(FAILED)
         }
     }
-    std::process::ExitCode::SUCCESS
+}
+
+/// Writes a line to stderr, which may be closed: `eprintln!` would panic then.
+fn complain(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Whether whoever read our output has enough, as in `pointsman status | head -1`.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_pipe_is_told_from_other_errors() {
+        let error = |kind: io::ErrorKind| anyhow::Error::from(io::Error::from(kind));
+        assert!(is_broken_pipe(&error(io::ErrorKind::BrokenPipe)));
+        assert!(!is_broken_pipe(&error(io::ErrorKind::StorageFull)));
+        assert!(!is_broken_pipe(&anyhow::anyhow!("broken pipe")));
+    }
 }

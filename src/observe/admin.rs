@@ -203,3 +203,6 @@ where
         let _ = timeout(ADMIN_READ, served).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::auth::{Peer, may_change};
 use super::{metrics, status};
-use crate::config::Config;
+use crate::config::effective;
 use crate::limits::{ADMIN_BODY, ADMIN_READ, ADMIN_RELOAD};
 use crate::snapshot::Snapshot;
 use crate::state::Process;
@@ -24,19 +24,14 @@ use crate::state::process::{Command, Phase};
 pub struct Context {
     process: Arc<Process>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
-    effective: fn(&Config) -> serde_json::Value,
     /// One scrape at a time: with thousands of backends each takes a while and some memory.
     scrape: Semaphore,
 }
 
 impl Context {
-    /// `effective` renders a configuration with every default filled in, and without secrets.
-    pub fn new(
-        process: Arc<Process>,
-        snapshots: watch::Receiver<Arc<Snapshot>>,
-        effective: fn(&Config) -> serde_json::Value,
-    ) -> Self {
-        Context { process, snapshots, effective, scrape: Semaphore::new(1) }
+    /// Reads what is in force at the moment of each request.
+    pub fn new(process: Arc<Process>, snapshots: watch::Receiver<Arc<Snapshot>>) -> Self {
+        Context { process, snapshots, scrape: Semaphore::new(1) }
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -118,7 +113,7 @@ where
         Route::Status => {
             json(StatusCode::OK, &status::status(&context.process, &context.snapshot()))
         }
-        Route::Config => json(StatusCode::OK, &(context.effective)(&context.snapshot().config)),
+        Route::Config => json(StatusCode::OK, &effective(&context.snapshot().config)),
         Route::Reload => reload(&context.process).await,
     }
 }

@@ -44,16 +44,15 @@ pub(super) struct Series<'a> {
 
 /// Renders everything the process counts.
 pub fn render(process: &Process, snapshot: &Snapshot) -> String {
-    let recorder = PrometheusBuilder::new().build_recorder();
-    publish(&recorder, families::LISTENER, &readings::listeners(process));
-    publish(&recorder, families::BACKEND, &readings::backends(process, snapshot));
-    publish(&recorder, families::POOL, &readings::pools(process));
-    publish(&recorder, families::WORKER, &readings::workers(process));
-    publish(&recorder, families::PROCESS, &[readings::process(process)]);
+    let mut text = String::new();
+    publish(&mut text, families::LISTENER, &readings::listeners(process));
+    publish(&mut text, families::BACKEND, &readings::backends(process, snapshot));
+    publish(&mut text, families::POOL, &readings::pools(process));
+    publish(&mut text, families::WORKER, &readings::workers(process));
+    publish(&mut text, families::PROCESS, &[readings::process(process)]);
     let machine = readings::machine();
-    publish(&recorder, families::MACHINE, std::slice::from_ref(&machine));
+    publish(&mut text, families::MACHINE, std::slice::from_ref(&machine));
 
-    let mut text = recorder.handle().render();
     // The exporter's counters are whole numbers.
     if let Some(seconds) = machine.cpu_seconds {
         prometheus::counter(&mut text, families::CPU_NAME, families::CPU_HELP, seconds);
@@ -72,17 +71,21 @@ pub fn render(process: &Process, snapshot: &Snapshot) -> String {
     text
 }
 
-fn publish<T: Reading>(recorder: &PrometheusRecorder, families: &[Family<T>], readings: &[T]) {
+/// A recorder for each family keeps them in the order of the table, and its maps small: one for
+/// all of them is slower with thousands of backends.
+fn publish<T: Reading>(text: &mut String, families: &[Family<T>], readings: &[T]) {
     let labelled: Vec<_> = readings.iter().map(|reading| (reading, reading.labels())).collect();
     for &Family { name, help, kind, emit } in families {
+        let recorder = PrometheusBuilder::new().build_recorder();
         let key = KeyName::from_const_str(name);
         match kind {
             Kind::Counter => recorder.describe_counter(key, None, help.into()),
             Kind::Gauge => recorder.describe_gauge(key, None, help.into()),
         }
         for (reading, labels) in &labelled {
-            emit(reading, &mut Series { recorder, name, kind, labels });
+            emit(reading, &mut Series { recorder: &recorder, name, kind, labels });
         }
+        text.push_str(&recorder.handle().render());
     }
 }
 
@@ -134,3 +137,5 @@ impl Series<'_> {
         }
     }
 }
+#[cfg(test)]
+mod tests;

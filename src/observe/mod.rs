@@ -17,3 +17,6 @@ pub mod admin;
 mod api;
 pub mod auth;
 pub mod status;
+
+#[cfg(test)]
+mod fixture;

@@ -1,0 +1,154 @@
+//! What the command line accepts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::address::Address;
+
+/// A layer-4 connection balancer.
+#[derive(Debug, Parser)]
+#[command(name = "pointsman", version, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 success, 1 the operation failed, 2 wrong usage.")]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(Run),
+    Check(Check),
+    Reload(Reload),
+    Status(Status),
+    Demo(Demo),
+}
+
+/// Run in the foreground, from a configuration file or from flags
+///
+/// SIGHUP reloads the file; SIGTERM and SIGINT stop gracefully, a second one at once; SIGUSR1
+/// reopens log files.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Configuration file
+    #[arg(short, long, value_name = "FILE", required_unless_present = "listen")]
+    #[arg(conflicts_with_all = ["listen", "backend", "balance", "admin"])]
+    pub config: Option<PathBuf>,
+
+    /// Address to listen on; may be repeated
+    #[arg(long, value_name = "ADDR", requires = "backend")]
+    pub listen: Vec<String>,
+
+    /// Address to send connections to; may be repeated
+    #[arg(long, value_name = "ADDR", requires = "listen")]
+    pub backend: Vec<String>,
+
+    /// Policy that picks a backend
+    #[arg(long, value_name = "POLICY", requires = "listen")]
+    pub balance: Option<String>,
+
+    /// Address of the admin server
+    #[arg(long, value_name = "ADDR", requires = "listen")]
+    pub admin: Option<String>,
+}
+
+/// Validate a configuration file and print what it says; opens no socket
+///
+/// Errors and warnings go to stderr.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Ask the running process to reload its configuration
+#[derive(Debug, Args)]
+pub struct Reload {
+    #[command(flatten)]
+    pub admin: Admin,
+}
+
+/// Show listeners, pools and backends of the running process
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub admin: Admin,
+
+    /// Print the admin server's JSON as it is
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the running process is.
+#[derive(Debug, Args)]
+pub struct Admin {
+    /// Address of the admin server: IP:PORT or unix:/path
+    #[arg(long = "admin", value_name = "ADDR", default_value = "127.0.0.1:9901")]
+    pub address: Address,
+
+    /// File with the bearer token, for an admin server elsewhere than on loopback
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// See it work: three small backends, a balancer, traffic, and backends that fail
+///
+/// Needs nothing but this program. Ends with ctrl-c, or by itself after --for.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// How long, like 20s or 2m
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::config::parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// Address to listen on; the kernel chooses a port for 0
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: Address,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_accepted_and_what_is_wrong_usage() {
+        for (line, expected) in [
+            ("run -c a.yaml", None),
+            ("run --config a.yaml", None),
+            ("run --listen 127.0.0.1:1 --backend 127.0.0.1:2 --backend 127.0.0.1:3", None),
+            ("run --listen [::]:1 --backend 10.0.0.1:2 --balance p2c --admin unix:/a", None),
+            ("run", Some(ErrorKind::MissingRequiredArgument)),
+            ("run --listen 127.0.0.1:1", Some(ErrorKind::MissingRequiredArgument)),
+            ("run --backend 127.0.0.1:1", Some(ErrorKind::MissingRequiredArgument)),
+            ("run -c a --listen 127.0.0.1:1", Some(ErrorKind::ArgumentConflict)),
+            ("run -c a --admin 127.0.0.1:1", Some(ErrorKind::ArgumentConflict)),
+            ("check", Some(ErrorKind::MissingRequiredArgument)),
+            ("check -c a.yaml", None),
+            ("status --json --admin unix:/run/a.sock", None),
+            ("status --admin localhost", Some(ErrorKind::ValueValidation)),
+            ("reload --token-file t", None),
+            ("demo", None),
+            ("demo --for 20s --listen 127.0.0.1:8080", None),
+            ("demo --for soon", Some(ErrorKind::ValueValidation)),
+            ("", Some(ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)),
+            ("fly", Some(ErrorKind::InvalidSubcommand)),
+            ("--version", Some(ErrorKind::DisplayVersion)),
+        ] {
+            let words = std::iter::once("pointsman").chain(line.split_whitespace());
+            let got = Arguments::try_parse_from(words).err();
+            assert_eq!(got.as_ref().map(clap::Error::kind), expected, "{line}");
+            let code = got.map_or(0, |error| error.exit_code());
+            let wrong = expected.is_some_and(|kind| kind != ErrorKind::DisplayVersion);
+            assert_eq!(code, if wrong { 2 } else { 0 }, "{line}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! `pointsman check`: what a configuration says, what is wrong with it and what looks wrong.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use super::args::Check;
+use super::{FAILED, complain};
+use crate::config;
+
+pub fn run(args: &Check) -> anyhow::Result<ExitCode> {
+    match config::check_file(&args.config) {
+        Ok(checked) => {
+            for warning in &checked.warnings {
+                complain(&format!("{}:{warning}", args.config.display()));
+            }
+            io::stdout().write_all(config::summary(&checked.config).as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(errors) => {
+            errors.lines().for_each(|line| complain(&line));
+            Ok(ExitCode::from(FAILED))
+        }
+    }
+}
