@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn largest_pool_has_a_schedule() {
-        let weights: Vec<u16> = (0..BACKENDS_PER_POOL as u16).map(|i| i % WEIGHT_MAX + 1).collect();
+        // Not all 256 weights: without optimization that takes seconds (release: 0.3 s).
+        let weights: Vec<u16> = (0..BACKENDS_PER_POOL as u16).map(|i| i % 32 + 1).collect();
         let total: u32 = weights.iter().copied().map(u32::from).sum();
         assert_eq!(schedule(&weights).len(), total as usize);
     }
