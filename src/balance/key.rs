@@ -79,3 +79,51 @@ fn network(ip: IpAddr) -> IpAddr {
         IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() & (u128::MAX << 72)).into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(protocol: u8, client: &str, local: &str) -> Tuple {
+        Tuple { protocol, client: client.parse().unwrap(), local: local.parse().unwrap() }
+    }
+
+    /// Expected values: python's xxhash over the bytes that the module's text describes.
+    #[test]
+    fn known_answers() {
+        let check = |tuple, seed, expected: [u64; 3]| {
+            let kinds = [KeyKind::FiveTuple, KeyKind::Source, KeyKind::SourceNet];
+            assert_eq!(kinds.map(|kind| kind.hash(&tuple, seed)), expected, "{tuple:?} {seed}");
+        };
+        let v4 = [0x4425f36d393161c2, 0x42236b243319bac0, 0xf0e227503148bbdc];
+        let v6 = tuple(6, "[2001:db8:1:2ff:3:4:5:6]:258", "[2001:db8::1]:8443");
+        check(tuple(6, "192.0.2.7:50000", "198.51.100.1:443"), 0, v4);
+        check(tuple(6, "[::ffff:192.0.2.7]:50000", "[::ffff:198.51.100.1]:443"), 0, v4);
+        check(
+            tuple(17, "192.0.2.7:50000", "198.51.100.1:443"),
+            0,
+            [0xcacdcaa4eb7a7465, v4[1], v4[2]],
+        );
+        check(
+            tuple(6, "192.0.2.200:1", "198.51.100.1:443"),
+            0,
+            [0x0a457eeb1a2cf81e, 0x36aa3d9287889075, v4[2]],
+        );
+        check(v6, 0, [0x44b7d51fe134c133, 0xd39f2ee9c42f13dc, 0xb236c361e219ebd7]);
+        check(v6, 0x5eed, [0x8cd2c63481aa1da9, 0x279fd42f9777be5c, 0xc7765fe3e71609b1]);
+    }
+
+    #[test]
+    fn neighbours_share_a_net() {
+        let check = |a: &str, b: &str, same: bool| {
+            let [a, b] = [a, b].map(|client| tuple(6, client, "10.0.0.1:443"));
+            let hash = |tuple| KeyKind::SourceNet.hash(tuple, 7);
+            assert_eq!(hash(&a) == hash(&b), same, "{a:?} {b:?}");
+        };
+        check("10.1.2.0:1", "10.1.2.255:2", true);
+        check("10.1.2.0:1", "10.1.3.0:1", false);
+        check("[2001:db8:0:100::]:1", "[2001:db8:0:1ff:ffff:ffff:ffff:ffff]:2", true);
+        check("[2001:db8:0:100::]:1", "[2001:db8:0:200::]:1", false);
+        check("[::ffff:10.1.2.3]:1", "10.1.2.4:1", true);
+    }
+}

@@ -94,3 +94,46 @@ pub(super) fn scan(
     }
     choice
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::Pool;
+    use super::*;
+    use crate::limits::WEIGHT_MAX;
+
+    proptest! {
+        /// Every unit of height belongs to exactly one backend: shares are exact, not approximate.
+        #[test]
+        fn columns_hold_the_weights_exactly(
+            weights in prop::collection::vec(0..=WEIGHT_MAX, 0..40),
+        ) {
+            let random = Random::new(weights.iter().copied());
+            let mut heights = vec![0u32; weights.len()];
+            for column in &random.columns {
+                prop_assert!(column.keep <= random.total);
+                heights[usize::from(column.own)] += column.keep;
+                heights[usize::from(column.alias)] += random.total - column.keep;
+            }
+            for (&weight, height) in weights.iter().zip(heights) {
+                prop_assert_eq!(u32::from(weight) * random.columns.len() as u32, height);
+            }
+        }
+    }
+
+    #[test]
+    fn scan_keeps_shares() {
+        let pool = Pool::new(&[1, 0, 3, 6]);
+        let mut rng = fastrand::Rng::with_seed(5);
+        let mut counts = [0i32; 4];
+        for _ in 0..10_000 {
+            counts[scan(&pool, &mut rng, |_| true).unwrap()] += 1;
+        }
+        // Five standard deviations of a binomial of 10,000 are at most 250.
+        for (count, expected) in counts.into_iter().zip([1000, 0, 3000, 6000]) {
+            assert!((count - expected).abs() <= 250, "{counts:?}");
+        }
+        assert_eq!(counts[1], 0);
+    }
+}

@@ -109,3 +109,108 @@ fn advance(groups: &mut [Group]) -> &mut Group {
 fn gcd(a: u16, b: u16) -> u16 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::Pool;
+    use super::*;
+    use crate::limits::{BACKENDS_PER_POOL, WEIGHT_MAX};
+
+    fn schedule(weights: &[u16]) -> Vec<u16> {
+        RoundRobin::new(weights.iter().copied()).schedule.into()
+    }
+
+    #[test]
+    fn schedules() {
+        let check = |weights: &[u16], expected: &[u16]| {
+            assert_eq!(schedule(weights), expected, "{weights:?}");
+        };
+        check(&[5, 1, 1], &[0, 0, 1, 0, 2, 0, 0]);
+        check(&[1, 1, 1], &[0, 1, 2]);
+        check(&[256, 256], &[0, 1]);
+        check(&[2, 0, 4], &[2, 0, 2]);
+        check(&[1, 2, 3], &[2, 1, 0, 2, 1, 2]);
+        check(&[0, 0], &[]);
+        check(&[], &[]);
+    }
+
+    #[test]
+    fn largest_pool_has_a_schedule() {
+        // Not all 256 weights: without optimization that takes seconds (release: 0.3 s).
+        let weights: Vec<u16> = (0..BACKENDS_PER_POOL as u16).map(|i| i % 32 + 1).collect();
+        let total: u32 = weights.iter().copied().map(u32::from).sum();
+        assert_eq!(schedule(&weights).len(), total as usize);
+    }
+
+    /// 2,000 picks of 3 equals, on this many threads at once: nobody gets two turns more.
+    fn check_exact(threads: usize) {
+        let turns = RoundRobin::new([1; 3].into_iter());
+        let pool = Pool::new(&[1; 3]);
+        let tickets = AtomicU64::new(0);
+        let counts: [AtomicU64; 3] = Default::default();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let (pool, mut rng) = (pool.clone(), fastrand::Rng::with_seed(1));
+                    for _ in 0..2000 / threads {
+                        let index = turns.pick(&pool, &tickets, &mut rng).unwrap();
+                        counts[index].fetch_add(1, Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(counts.map(AtomicU64::into_inner), [667, 667, 666]);
+    }
+
+    #[test]
+    fn exact_on_one_thread() {
+        check_exact(1);
+    }
+
+    #[test]
+    fn exact_across_threads() {
+        check_exact(4);
+    }
+
+    #[test]
+    fn unusable_backend_is_replaced_by_all_alike() {
+        let turns = RoundRobin::new([1; 4].into_iter());
+        let mut pool = Pool::new(&[1; 4]);
+        pool.usable[1] = false;
+        let (tickets, mut rng) = (AtomicU64::new(0), fastrand::Rng::with_seed(1));
+        let mut counts = [0; 4];
+        for _ in 0..999 {
+            counts[turns.pick(&pool, &tickets, &mut rng).unwrap()] += 1;
+        }
+        assert_eq!(counts, [333, 0, 333, 333]);
+    }
+
+    /// The definition, a backend at a time.
+    fn smooth(weights: &[u16]) -> Vec<u16> {
+        let divisor = weights.iter().fold(0, |a, &b| gcd(a, b)).max(1);
+        let weights: Vec<i64> = weights.iter().map(|&w| i64::from(w / divisor)).collect();
+        let total: i64 = weights.iter().sum();
+        let mut current = vec![0; weights.len()];
+        let turn = |_| {
+            current.iter_mut().zip(&weights).for_each(|(value, weight)| *value += weight);
+            let largest = *current.iter().max().unwrap();
+            let picked = (0..weights.len())
+                .find(|&index| current[index] == largest && weights[index] > 0)
+                .unwrap();
+            current[picked] -= total;
+            picked as u16
+        };
+        (0..total).map(turn).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn groups_do_not_change_the_schedule(
+            weights in prop::collection::vec(prop_oneof![0..4u16, 0..=WEIGHT_MAX], 0..12),
+        ) {
+            prop_assert_eq!(schedule(&weights), smooth(&weights));
+        }
+    }
+}

@@ -59,3 +59,79 @@ impl Check {
         Some(self.state)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Feeds results (`+` passed, `-` failed); the answer has a letter where the state changed.
+    fn run(check: &mut Check, results: &str) -> String {
+        let letter = |result| match check.on_result(result == '+') {
+            None => '.',
+            Some(State::Up) => 'U',
+            Some(State::Down) => 'D',
+            Some(State::Unknown) => unreachable!("nobody is forgotten"),
+        };
+        results.chars().map(letter).collect()
+    }
+
+    #[test]
+    fn changes() {
+        let check = |rise, fall, results: &str, expected: &str| {
+            assert_eq!(run(&mut Check::new(rise, fall), results), expected, "{rise} {fall}");
+        };
+        check(2, 3, "+", "U");
+        check(2, 3, "-", "D");
+        check(2, 3, "+---++", "U..D.U");
+        check(2, 3, "-++---", "D.U..D");
+        // A flapping backend stays what it was.
+        check(2, 3, "+-+--+--+-", "U.........");
+        check(2, 3, "-+-+-+-", "D......");
+        // Each change once.
+        check(2, 3, "+----------", "U..D.......");
+        check(1, 1, "+-+-", "UDUD");
+        check(3, 1, "+-++-+++", "UD.....U");
+    }
+
+    #[test]
+    fn new_thresholds_keep_state_and_streak() {
+        let mut check = Check::with_state(State::Up, 2, 3);
+        assert_eq!(run(&mut check, "--"), "..");
+        check.set_thresholds(2, 5);
+        assert_eq!(run(&mut check, "---"), "..D");
+        assert_eq!(run(&mut check, "+"), ".");
+        check.set_thresholds(1, 5);
+        assert_eq!(check.state(), State::Down);
+        assert_eq!(run(&mut check, "+"), "U");
+    }
+
+    #[test]
+    fn known_state_is_not_decided_again() {
+        assert_eq!(run(&mut Check::with_state(State::Up, 2, 3), "-+"), "..");
+        assert_eq!(run(&mut Check::with_state(State::Down, 2, 3), "+-"), "..");
+    }
+
+    proptest! {
+        /// After any history, `rise` or `fall` results in a row settle the state.
+        #[test]
+        fn settles(
+            history in prop::collection::vec(any::<bool>(), 0..40),
+            rise in 1..6u32,
+            fall in 1..6u32,
+        ) {
+            let mut check = Check::new(rise, fall);
+            for passed in history {
+                let before = check.state();
+                let change = check.on_result(passed);
+                prop_assert_eq!(change.is_some(), check.state() != before);
+                prop_assert_eq!(change.unwrap_or(before), check.state());
+            }
+            let _ = (0..rise).map(|_| check.on_result(true)).last();
+            prop_assert_eq!(check.state(), State::Up);
+            let _ = (0..fall).map(|_| check.on_result(false)).last();
+            prop_assert_eq!(check.state(), State::Down);
+        }
+    }
+}

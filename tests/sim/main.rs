@@ -1,0 +1,87 @@
+//! Seeded simulation of checks, panic and every policy on a virtual clock, under faults, flaps and
+//! reloads. It drives the very types of the data plane; each run is a function of its seed.
+//!
+//! A failing seed is printed. `SIM_SEED=N cargo test --test sim` runs that one alone.
+
+mod oracle;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use pointsman::balance::PolicyKind;
+
+use world::World;
+
+/// Seeds of each policy.
+const SEEDS: u64 = 256;
+
+/// Runs the whole life of a pool with each seed.
+fn check(policy: PolicyKind) {
+    let alone =
+        std::env::var("SIM_SEED").ok().map(|seed| seed.parse().expect("SIM_SEED: a number"));
+    for seed in alone.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| World::new(policy, seed).live())) {
+            eprintln!("{policy} failed with SIM_SEED={seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn round_robin() {
+    check(PolicyKind::RoundRobin);
+}
+
+#[test]
+fn random() {
+    check(PolicyKind::Random);
+}
+
+#[test]
+fn least_conn() {
+    check(PolicyKind::LeastConn);
+}
+
+#[test]
+fn p2c() {
+    check(PolicyKind::P2c);
+}
+
+#[test]
+fn hash() {
+    check(PolicyKind::Hash);
+}
+
+#[test]
+fn maglev() {
+    check(PolicyKind::Maglev);
+}
+
+/// A simulation that nothing ever happens in would prove nothing.
+#[test]
+fn the_worlds_are_eventful() {
+    let mut total = world::Tally::default();
+    for seed in 0..32 {
+        let tally = World::new(PolicyKind::P2c, seed).live();
+        total.picks += tally.picks;
+        total.retries += tally.retries;
+        total.no_backend += tally.no_backend;
+        total.transitions += tally.transitions;
+        total.panics += tally.panics;
+        total.reloads += tally.reloads;
+    }
+    println!("{total:?}");
+    assert!(total.picks > 10_000, "{total:?}");
+    assert!(total.retries > 100, "{total:?}");
+    assert!(total.no_backend > 10, "{total:?}");
+    assert!(total.transitions > 500, "{total:?}");
+    assert!(total.panics > 10, "{total:?}");
+    assert!(total.reloads > 100, "{total:?}");
+}
+
+#[test]
+fn equal_seeds_live_alike() {
+    for policy in PolicyKind::ALL {
+        assert_eq!(World::new(policy, 7).live(), World::new(policy, 7).live());
+    }
+}
