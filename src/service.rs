@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::address::Address;
-use crate::config::{self, Config, Workers};
+use crate::config::{Config, Workers};
 use crate::control::{Publisher, lifecycle, signals};
 use crate::observe::access_log;
 use crate::observe::admin::{self, AdminListener, Context};
@@ -92,7 +92,7 @@ impl Service {
                 .map_err(StartError::Configuration)?;
             follow_logs(process.clone(), snapshots.clone(), log);
             if let Some(admin) = admin {
-                let context = Context::new(process.clone(), snapshots.clone(), effective_json);
+                let context = Context::new(process.clone(), snapshots.clone());
                 tokio::spawn(admin::serve(admin, Arc::new(context)));
             }
             tokio::spawn(lifecycle::run(process.clone(), snapshots));
@@ -172,10 +172,6 @@ impl Service {
 
 fn bind_admin(address: &Address) -> Result<AdminListener, StartError> {
     admin::bind(address).map_err(|error| StartError::Admin { address: address.clone(), error })
-}
-
-fn effective_json(config: &Config) -> serde_json::Value {
-    serde_json::to_value(config::effective(config)).unwrap_or_default()
 }
 
 /// Makes both logs follow the configuration.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use super::args::Run;
 use super::{FAILED, USAGE, complain};
 use crate::config;
+use crate::observe::log;
 use crate::service::Service;
 
 pub fn run(args: &Run) -> anyhow::Result<ExitCode> {
@@ -22,6 +23,8 @@ pub fn run(args: &Run) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(wrong));
         }
     };
-    Service::start(config, args.config.clone())?.wait();
+    // A second initialisation in one process keeps the first one's log.
+    let log = log::init(config.log).ok();
+    Service::start(config, args.config.clone(), log)?.wait();
     Ok(ExitCode::SUCCESS)
 }

@@ -34,7 +34,7 @@ pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
     let backends = NAMES.map(|name| runtime.block_on(DemoBackend::start(name)));
     let backends = backends.into_iter().collect::<io::Result<Vec<_>>>();
     let mut backends = backends.context("cannot start the demo's backends")?;
-    let service = Service::start(config(&args.listen, &backends)?, None)?;
+    let service = Service::start(config(&args.listen, &backends)?, None, None)?;
     introduce(&service, &backends)?;
     let summary = runtime.block_on(show::run(&service, &mut backends, args.duration));
     service.stop();
