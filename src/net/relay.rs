@@ -172,9 +172,11 @@ impl Relay<'_> {
             (_, Some(Fault::Destination)) => self.reset_by(Side::Client, false),
             (None, None) => {}
         }
-        // Where reading is paused or over, a reset shows only as an error on the socket.
+        // Where reading is paused or over, a reset shows only as an error on the socket. Once both
+        // ends have been read a socket counts as broken by itself.
+        let over = self.up.ended() && self.down.ended() && self.up.empty() && self.down.empty();
         for side in [Side::Client, Side::Backend] {
-            if self.reset.is_none() && self.socket(side).silent_error() {
+            if !over && self.reset.is_none() && self.socket(side).silent_error() {
                 self.reset_by(side, false);
             }
         }

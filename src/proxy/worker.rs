@@ -10,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 use ahash::AHashMap;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, watch};
-use tokio::task::LocalSet;
 
 use super::accept::{Acceptor, Place};
 use super::account::Account;
@@ -67,15 +66,23 @@ pub fn start(
     process: Arc<Process>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> io::Result<WorkerThread> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
+    let (started, has_started) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-        let local = LocalSet::new();
-        local.block_on(&runtime, Worker::run(index, process, snapshots));
-        // What did not end in time is dropped here, and accounted for by its guards.
-        drop(local);
+        // A local runtime belongs to the thread that builds it.
+        let runtime = Builder::new_current_thread().enable_all().build_local(Default::default());
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => return drop(started.send(Err(error))),
+        };
+        if started.send(Ok(runtime.handle().clone())).is_err() {
+            return; // whoever started the worker has given up
+        }
+        runtime.block_on(Worker::run(index, process, snapshots));
+        // What did not end in time is dropped with the runtime, and accounted for by its guards.
     })?;
-    Ok(WorkerThread { runtime: handle, thread })
+    let ended = |_| io::Error::other("a worker thread ended as it started");
+    let runtime = has_started.recv().map_err(ended)??;
+    Ok(WorkerThread { runtime, thread })
 }
 
 impl Worker {

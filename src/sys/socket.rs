@@ -31,7 +31,10 @@ pub fn set_tcp_options(fd: impl AsFd, options: &TcpOptions) -> io::Result<()> {
         let between = (idle / KEEPALIVE_PROBES).max(Duration::from_secs(1));
         sockopt::set_tcp_keepidle(fd, idle)?;
         sockopt::set_tcp_keepintvl(fd, between)?;
-        sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES)?;
+        if options.user_timeout.is_none() {
+            // With TCP_USER_TIMEOUT it is the time that counts, not the number (tcp(7)).
+            sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES)?;
+        }
     }
     let millis = options.user_timeout.map_or(0, |t| u32::try_from(t.as_millis()).unwrap_or(0));
     sockopt::set_tcp_user_timeout(fd, millis)?;
