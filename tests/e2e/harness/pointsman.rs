@@ -1,0 +1,227 @@
+//! The program as a process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use serde_json::Value;
+
+use super::admin::request;
+use super::metrics::Metrics;
+use super::process::{Usage, cpu_time, resident, usage};
+use super::record::Record;
+use super::stream::Stream;
+use super::{wait_for, wait_until};
+
+/// How much of the log a failed test prints.
+const TAIL: usize = 16 * 1024;
+
+/// A running pointsman, with an admin server on a unix socket and an access log in a file, both
+/// in a directory of its own. Killed and reaped when dropped.
+#[derive(Debug)]
+pub struct Pointsman {
+    directory: PathBuf,
+    child: Child,
+}
+
+impl Pointsman {
+    /// Starts it and waits until it is ready. `yaml` has no `admin` and no `access_log`; `DIR` in
+    /// it stands for the directory.
+    pub fn start(yaml: &str) -> Self {
+        let directory = fresh_directory();
+        write_config(&directory, yaml);
+        let log = fs::File::create(directory.join("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_pointsman"))
+            .args(["run", "-c"])
+            .arg(directory.join("pointsman.yaml"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut pointsman = Pointsman { directory, child };
+        wait_until("/readyz", || {
+            let ended = pointsman.child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended with {ended:?}");
+            pointsman.ready()
+        });
+        pointsman
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// The directory that `DIR` stands for.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Where a listener listens, its first address.
+    pub fn address(&self, listener: &str) -> String {
+        let status = self.status();
+        let bind = &status["listeners"][listener]["bind"][0];
+        bind.as_str().unwrap_or_else(|| panic!("no listener {listener}: {status}")).to_owned()
+    }
+
+    /// Connects to a listener.
+    pub fn connect(&self, listener: &str) -> Stream {
+        Stream::connect(&self.address(listener))
+    }
+
+    /// Asks the admin server; status and body.
+    pub fn admin(&self, method: &str, path: &str) -> (u16, String) {
+        let answer = request(&self.directory.join("admin.sock"), method, path);
+        answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    fn get(&self, path: &str) -> String {
+        let (status, body) = self.admin("GET", path);
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    /// Whether `/readyz` says 200.
+    pub fn ready(&self) -> bool {
+        let answer = request(&self.directory.join("admin.sock"), "GET", "/readyz");
+        answer.is_ok_and(|(status, _)| status == 200)
+    }
+
+    /// A scrape.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::parse(&self.get("/metrics"))
+    }
+
+    /// The status as JSON.
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&self.get("/api/v1/status")).unwrap()
+    }
+
+    /// Replaces the configuration and reloads; the new generation, or what was wrong.
+    pub fn reload(&self, yaml: &str) -> Result<u64, String> {
+        write_config(&self.directory, yaml);
+        let (status, body) = self.admin("POST", "/api/v1/reload");
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        if status == 200 { Ok(answer["generation"].as_u64().unwrap()) } else { Err(body) }
+    }
+
+    /// Waits for the access log to have `count` records, and reads all that are there.
+    pub fn access_log(&self, count: usize) -> Vec<Record> {
+        self.records_in("access.log", count)
+    }
+
+    /// As [`Pointsman::access_log`], of a file by another name.
+    pub fn records_in(&self, name: &str, count: usize) -> Vec<Record> {
+        let lines = wait_for(&format!("{count} records in {name}"), || {
+            let text = fs::read_to_string(self.directory.join(name)).unwrap_or_default();
+            // The last line may be half written.
+            let whole = text.rfind('\n').map_or(0, |end| end + 1);
+            let lines: Vec<_> = text[..whole].lines().map(str::to_owned).collect();
+            (lines.len() >= count).then_some(lines)
+        });
+        lines.iter().map(|line| Record::parse(line)).collect()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// Waits for a text in its log.
+    pub fn wait_for_log(&self, text: &str) {
+        wait_until(&format!("{text:?} in the log"), || self.log().contains(text));
+    }
+
+    /// Waits until no connection is open, by every gauge there is; returns the last scrape.
+    pub fn wait_idle(&self) -> Metrics {
+        wait_for("all gauges to return to 0", || {
+            let metrics = self.metrics();
+            metrics.open_gauges().values().all(|value| *value == 0.0).then_some(metrics)
+        })
+    }
+
+    /// Descriptors and threads.
+    pub fn usage(&self) -> Usage {
+        usage(self.id())
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> u64 {
+        resident(self.id())
+    }
+
+    /// Time on a processor so far.
+    pub fn cpu_time(&self) -> Duration {
+        cpu_time(self.id())
+    }
+
+    /// Sets how many descriptors it may have from now on.
+    pub fn limit_descriptors(&self, limit: u64) {
+        let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+        prlimit(Some(self.pid()), Resource::Nofile, limit).unwrap();
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Whether it has not ended yet.
+    pub fn running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        wait_for("it to end", || child.try_wait().unwrap())
+    }
+
+    /// Stops it by SIGTERM, which must end in exit code 0; its access log, complete now.
+    pub fn stop(mut self) -> Vec<Record> {
+        self.signal(Signal::TERM);
+        let status = self.wait();
+        assert_eq!(status.code(), Some(0), "{status}");
+        self.access_log(0)
+    }
+}
+
+impl Drop for Pointsman {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let start = log.ceil_char_boundary(log.len().saturating_sub(TAIL));
+            eprintln!("--- log of pointsman {} ---\n{}---", self.id(), &log[start..]);
+        }
+        let _kept = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn write_config(directory: &Path, yaml: &str) {
+    let dir = directory.display().to_string();
+    let own = format!(
+        "admin: {{ bind: \"unix:{dir}/admin.sock\" }}\n\
+         access_log: {{ path: \"{dir}/access.log\" }}\n{}",
+        yaml.replace("DIR", &dir)
+    );
+    fs::write(directory.join("pointsman.yaml"), own).unwrap();
+}
+
+/// A new directory under cargo's own for tests: short, because paths of unix sockets are.
+pub fn fresh_directory() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("e{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _left_by_a_killed_test = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}

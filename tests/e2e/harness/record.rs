@@ -1,0 +1,58 @@
+//! A record of the access log.
+
+use serde_json::Value;
+
+const KEYS: [&str; 19] = [
+    "time",
+    "id",
+    "listener",
+    "protocol",
+    "client",
+    "peer",
+    "local",
+    "sni",
+    "alpn",
+    "pool",
+    "backend",
+    "attempts",
+    "preread_ms",
+    "connect_ms",
+    "first_byte_ms",
+    "duration_ms",
+    "bytes_in",
+    "bytes_out",
+    "termination",
+];
+
+/// One line, with exactly the keys that the README lists.
+#[derive(Clone, Debug)]
+pub struct Record(Value);
+
+impl Record {
+    /// Reads a line.
+    pub fn parse(line: &str) -> Self {
+        let value: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+        let object = value.as_object().unwrap_or_else(|| panic!("not an object: {line}"));
+        assert_eq!(object.len(), KEYS.len(), "{line}");
+        assert!(KEYS.iter().all(|key| object.contains_key(*key)), "{line}");
+        Record(value)
+    }
+
+    /// A text; `-` for null.
+    pub fn text(&self, key: &str) -> &str {
+        if self.0[key].is_null() { "-" } else { self.0[key].as_str().expect(key) }
+    }
+
+    /// A number; null panics.
+    pub fn number(&self, key: &str) -> f64 {
+        self.0[key].as_f64().unwrap_or_else(|| panic!("{key} of {}", self.0))
+    }
+
+    /// Backend and outcome of each attempt.
+    pub fn attempts(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let attempts = self.0["attempts"].as_array().expect("a list");
+        attempts.iter().map(|a| (text(&a["backend"]), text(&a["outcome"]))).collect()
+    }
+}

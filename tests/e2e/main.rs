@@ -1,0 +1,5 @@
+//! The real program with real peers. One file a behaviour; `harness` starts and watches things.
+
+mod harness;
+
+mod first_steps;
