@@ -89,7 +89,7 @@ pub enum Problem {
     // The file as a text.
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
-    #[error("larger than {} MiB; split the fleet, not the file", CONFIG_BYTES >> 20)]
+    #[error("larger than {} MiB; is this the right file?", CONFIG_BYTES >> 20)]
     TooLarge,
     #[error("not UTF-8; save the file as UTF-8")]
     NotUtf8,
