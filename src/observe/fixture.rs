@@ -47,7 +47,10 @@ fn address(name: &str) -> Address {
 fn snapshot(process: &Process, name: &str, backends: &[&str]) -> Arc<Snapshot> {
     let config = Arc::new(config(name.into(), backends));
     let nothing_bound = vec![Vec::new()];
-    Arc::new(snapshot::build(config, 1, nothing_bound, &process.registry).expect("a valid configuration"))
+    Arc::new(
+        snapshot::build(config, 1, nothing_bound, &process.registry)
+            .expect("a valid configuration"),
+    )
 }
 
 fn config(name: Arc<str>, backends: &[&str]) -> Config {
