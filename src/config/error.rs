@@ -186,8 +186,8 @@ pub enum Problem {
     #[error("{address} is bound twice, here and {first}; give each its own address")]
     BindTwice { address: Quoted, first: Place },
     #[error(
-        "{address} and {other}, bound {first}, both take IPv4; \
-         remove one, or set `v6_only: true` where [::] is"
+        "{address} and {other}, bound {first}, overlap; \
+         remove one, or set `v6_only: true` where [::] takes IPv4 too"
     )]
     BindOverlap { address: Quoted, other: Quoted, first: Place },
     #[error("`key` has no meaning for {policy}; remove it, or use a hash policy: hash, maglev")]
