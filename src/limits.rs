@@ -40,6 +40,22 @@ pub const LINGER: Duration = Duration::from_secs(1);
 /// Attempts of one connection, the most that `connect.attempts` may ask for.
 pub const ATTEMPTS_MAX: usize = 16;
 
+/// Routes of one listener.
+pub const ROUTES_PER_LISTENER: usize = 20_000;
+
+/// The largest weight of a pool in a split.
+pub const SPLIT_WEIGHT_MAX: u32 = 1_000_000;
+
+/// The smallest value of `preread.max_bytes`: less than an ordinary hello with a post-quantum key
+/// share makes no sense.
+pub const HELLO_MIN: usize = 4 * 1024;
+
+/// The largest value of `preread.max_bytes`.
+pub const HELLO_MAX: usize = 1024 * 1024;
+
+/// The largest value of `preread.total_bytes`.
+pub const HELLOS_MAX: usize = 16 * 1024 * 1024 * 1024;
+
 /// Backends in one pool.
 pub const BACKENDS_PER_POOL: usize = 10_000;
 

@@ -156,8 +156,7 @@ impl Service {
         for entrance in &snapshot.listeners {
             for socket in &entrance.sockets {
                 let listener = &entrance.listener;
-                let pool = &listener.pool.name;
-                tracing::info!(listener = %listener.name, address = %socket.local, %pool, "listening");
+                tracing::info!(listener = %listener.name, address = %socket.local, "listening");
             }
         }
         let workers = self.workers.len();

@@ -17,17 +17,22 @@ pub enum KeyKind {
     Source,
     /// Client address with everything after the /24 or /56 zeroed: still 4 or 16 bytes.
     SourceNet,
+    /// The host name of the TLS hello as an A-label in lower case; the client address without
+    /// one.
+    Sni,
 }
 
-/// The addresses of a connection.
+/// What is known of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tuple {
+pub struct Tuple<'a> {
     /// IP protocol number: 6 or 17.
     pub protocol: u8,
     /// The client's address and port.
     pub client: SocketAddr,
     /// The address and port it connected to.
     pub local: SocketAddr,
+    /// The host name of the TLS hello, where one was read and has one.
+    pub sni: Option<&'a str>,
 }
 
 /// The longest key: a five-tuple of IPv6.
@@ -41,7 +46,10 @@ struct Key {
 
 impl KeyKind {
     /// XXH64 of the key, with the configuration's `hash_seed`. Allocates nothing.
-    pub fn hash(self, tuple: &Tuple, seed: u64) -> u64 {
+    pub fn hash(self, tuple: &Tuple<'_>, seed: u64) -> u64 {
+        if let (KeyKind::Sni, Some(name)) = (self, tuple.sni) {
+            return xxh64(name.as_bytes(), seed);
+        }
         let mut key = Key { bytes: [0; KEY_MAX], length: 0 };
         match self {
             KeyKind::FiveTuple => {
@@ -51,7 +59,7 @@ impl KeyKind {
                     key.push(&end.port().to_be_bytes());
                 }
             }
-            KeyKind::Source => key.push_ip(tuple.client.ip()),
+            KeyKind::Source | KeyKind::Sni => key.push_ip(tuple.client.ip()),
             KeyKind::SourceNet => key.push_ip(network(tuple.client.ip())),
         }
         xxh64(&key.bytes[..key.length], seed)
@@ -84,8 +92,9 @@ fn network(ip: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn tuple(protocol: u8, client: &str, local: &str) -> Tuple {
-        Tuple { protocol, client: client.parse().unwrap(), local: local.parse().unwrap() }
+    fn tuple(protocol: u8, client: &str, local: &str) -> Tuple<'static> {
+        let (client, local) = (client.parse().unwrap(), local.parse().unwrap());
+        Tuple { protocol, client, local, sni: None }
     }
 
     /// Expected values: python's xxhash over the bytes that the module's text describes.

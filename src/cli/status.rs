@@ -67,7 +67,7 @@ fn listener_rows(table: &mut Table, name: &str, listener: &ListenerStatus) {
     table.row([
         fit(name, NAME),
         fit(binds.next().map_or("", String::as_str), ADDRESS),
-        fit(&listener.pool, NAME),
+        fit(&listener.pools.join(", "), NAME),
         listener.active.to_string(),
         listener.total.to_string(),
         size(listener.bytes_in),

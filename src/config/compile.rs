@@ -97,11 +97,12 @@ fn section<'t>(
 fn doubts(config: &Config, listeners: &[Named<'_>], pools: &[Named<'_>], report: &mut Report) {
     let mut used = vec![false; config.pools.len()];
     for (listener, named) in config.listeners.iter().zip(listeners) {
-        if let Some(used) = used.get_mut(listener.pool) {
-            *used = true;
+        for pool in listener.routes.iter().flat_map(|route| route.action.pools()) {
+            if let Some(used) = used.get_mut(pool) {
+                *used = true;
+            }
         }
-        let Some(pool) = config.pools.get(listener.pool) else { continue };
-        listener::doubts(listener, pool, named, report);
+        listener::doubts(listener, &config.pools, named, report);
     }
     for ((pool, named), used) in config.pools.iter().zip(pools).zip(used) {
         if !used {

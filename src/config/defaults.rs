@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Connect, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, PanicThreshold, Shutdown,
-    Timeouts, Workers,
+    Connect, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, OnTimeout, PanicThreshold,
+    Preread, Shutdown, Timeouts, Workers,
 };
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
@@ -18,6 +18,13 @@ pub(super) const SHUTDOWN: Shutdown =
 pub(super) const MAX_CONNECTIONS: MaxConnections = MaxConnections::Auto;
 
 pub(super) const V6_ONLY: bool = false;
+pub(super) const PREREAD: Preread = Preread {
+    always: false,
+    timeout: Duration::from_secs(3),
+    max_bytes: 64 * 1024,
+    total_bytes: 64 * 1024 * 1024,
+    on_timeout: OnTimeout::Close,
+};
 pub(super) const TIMEOUTS: Timeouts = Timeouts {
     idle: Some(Duration::from_secs(600)),
     half_closed: Some(Duration::from_secs(300)),

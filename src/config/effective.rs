@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::units::Short;
-use super::words::{KEY_KINDS, LOG_FORMATS, LOG_LEVELS, word};
+use super::units::{Bytes, Short};
+use super::words::{KEY_KINDS, LOG_FORMATS, LOG_LEVELS, ON_TIMEOUT, word};
 use super::{
-    AccessLog, Admin, Backend, Config, HealthCheck, Listener, LogTarget, MaxConnections,
-    PanicThreshold, Pool, Timeouts, Workers,
+    AccessLog, Action, Admin, Backend, Config, HealthCheck, Listener, LogTarget, MaxConnections,
+    PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
 };
 use crate::balance::{PolicyKind, Spec};
 
@@ -164,18 +164,107 @@ struct FileShutdown {
 struct FileListener<'a> {
     bind: Vec<String>,
     v6_only: bool,
+    preread: FilePreread,
     timeouts: FileTimeouts,
-    pool: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routes: Option<Vec<FileRoute<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<&'a str>,
 }
 
 impl<'a> FileListener<'a> {
-    fn new(listener: &Listener, config: &'a Config) -> Self {
+    fn new(listener: &'a Listener, config: &'a Config) -> Self {
+        let alone = match listener.routes.as_slice() {
+            [Route { sni, alpn, source, action: Action::Pool(pool) }]
+                if sni.is_empty() && alpn.is_empty() && source.is_empty() =>
+            {
+                Some(pool_name(config, *pool))
+            }
+            _ => None,
+        };
+        let routes = || listener.routes.iter().map(|route| FileRoute::new(route, config)).collect();
         FileListener {
             bind: listener.bind.iter().map(text).collect(),
             v6_only: listener.v6_only,
+            preread: FilePreread::new(&listener.preread),
             timeouts: FileTimeouts::new(&listener.timeouts),
-            pool: config.pools.get(listener.pool).map_or("", |pool| &pool.name),
+            routes: alone.is_none().then(routes),
+            pool: alone,
         }
+    }
+}
+
+fn pool_name(config: &Config, pool: usize) -> &str {
+    config.pools.get(pool).map_or("", |pool| &pool.name)
+}
+
+#[derive(Serialize)]
+struct FilePreread {
+    always: bool,
+    timeout: String,
+    max_bytes: String,
+    total_bytes: String,
+    on_timeout: &'static str,
+}
+
+impl FilePreread {
+    fn new(preread: &Preread) -> Self {
+        FilePreread {
+            always: preread.always,
+            timeout: short(preread.timeout),
+            max_bytes: text(&Bytes(preread.max_bytes as u64)),
+            total_bytes: text(&Bytes(preread.total_bytes as u64)),
+            on_timeout: word(&ON_TIMEOUT, &preread.on_timeout),
+        }
+    }
+}
+
+/// Conditions that a route does not have are left out.
+#[derive(Serialize)]
+struct FileRoute<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sni: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    alpn: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    source: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    split: Option<Vec<FileShare<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct FileShare<'a> {
+    pool: &'a str,
+    weight: u32,
+}
+
+impl<'a> FileRoute<'a> {
+    fn new(route: &Route, config: &'a Config) -> Self {
+        let mut file = FileRoute {
+            sni: route.sni.iter().map(text).collect(),
+            alpn: route.alpn.iter().map(|name| String::from_utf8_lossy(name).into()).collect(),
+            source: route.source.iter().map(text).collect(),
+            pool: None,
+            split: None,
+            action: None,
+        };
+        match &route.action {
+            Action::Pool(pool) => file.pool = Some(pool_name(config, *pool)),
+            Action::Split(shares) => {
+                let share = |s: &Share| FileShare {
+                    pool: pool_name(config, s.pool),
+                    weight: s.weight,
+                };
+                file.split = Some(shares.iter().map(share).collect());
+            }
+            Action::Reject => file.action = Some("reject"),
+            Action::Reset => file.action = Some("reset"),
+        }
+        file
     }
 }
 

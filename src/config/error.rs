@@ -158,7 +158,15 @@ pub enum Problem {
     #[error(transparent)]
     Duration(#[from] DurationFault),
     #[error(transparent)]
+    Size(#[from] SizeFault),
+    #[error(transparent)]
     Address(#[from] AddressFault),
+    #[error(transparent)]
+    Prefix(#[from] PrefixFault),
+    #[error("{0} is not a host name to match: {1}")]
+    Host(Quoted, PatternError),
+    #[error("{0} is not a protocol name; those have 1 to 255 bytes, like h2")]
+    Alpn(Quoted),
 
     // Meaning.
     #[error("an empty name; give it one")]
@@ -190,6 +198,16 @@ pub enum Problem {
          remove one, or set `v6_only: true` where [::] takes IPv4 too"
     )]
     BindOverlap { address: Quoted, other: Quoted, first: Place },
+    #[error("`{key}` beside `{first}`; a connection goes one way only, remove one of them")]
+    TwoLeads { key: &'static str, first: &'static str },
+    #[error("{count} routes; a listener has at most {max}")]
+    ManyRoutes { count: usize, max: usize },
+    #[error("a pool is in the split twice; add up its weights")]
+    SplitTwice,
+    #[error("all weights of the split are 0; give one a weight")]
+    SplitZero,
+    #[error("`total_bytes` is less than `max_bytes`: one hello could not fit; raise it")]
+    TotalBelowMax,
     #[error("`key` has no meaning for {policy}; remove it, or use a hash policy: hash, maglev")]
     KeyWithoutHash { policy: &'static str },
     #[error("`table_size` has no meaning for {policy}; remove it, or use maglev")]

@@ -7,7 +7,7 @@ use super::address::parse_address;
 use super::bind::Binds;
 use super::error::{Errors, Place, Problem, Quoted};
 use super::report::Report;
-use super::{Admin, Backend, Config, Listener, Pool, defaults, words};
+use super::{Action, Admin, Backend, Config, Listener, Pool, Route, defaults, words};
 use crate::address::Address;
 use crate::balance::Spec;
 use crate::limits::BACKENDS_PER_POOL;
@@ -47,7 +47,8 @@ pub fn from_flags(
         bind,
         v6_only: defaults::V6_ONLY,
         timeouts: defaults::TIMEOUTS,
-        pool: 0,
+        preread: defaults::PREREAD,
+        routes: vec![Route::unconditional(Action::Pool(0))],
     };
     let pool = Pool {
         name: Arc::from("pool"),

@@ -14,11 +14,17 @@ use super::report::Report;
 use super::units::DurationFault;
 use super::value::{Named, Table, Value};
 use super::warning::Suspicion;
-use super::{Listener, Pool, Timeouts, defaults};
+use super::route::routes;
+use super::{Action, Listener, Pool, Preread, Route, Timeouts, defaults, words};
 use crate::address::Address;
-use crate::limits::{DURATION_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX};
+use crate::limits::{
+    DURATION_MAX, HELLO_MAX, HELLO_MIN, HELLOS_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX,
+};
 
-pub(super) const LISTENER: &[&str] = &["bind", "v6_only", "timeouts", "pool"];
+pub(super) const LISTENER: &[&str] =
+    &["bind", "v6_only", "preread", "timeouts", "routes", "pool"];
+pub(super) const PREREAD: &[&str] =
+    &["always", "timeout", "max_bytes", "total_bytes", "on_timeout"];
 pub(super) const TIMEOUTS: &[&str] =
     &["idle", "half_closed", "lifetime", "keepalive", "user_timeout"];
 
@@ -51,9 +57,10 @@ pub(super) fn listener(
         bind: Vec::new(),
         v6_only: defaults::V6_ONLY,
         timeouts: defaults::TIMEOUTS,
-        pool: 0,
+        preread: defaults::PREREAD,
+        routes: Vec::new(),
     };
-    let Some(table) = named.value.table(LISTENER, "a map with `bind` and `pool`", report) else {
+    let Some(table) = named.value.table(LISTENER, "a map with `bind` and `pool` or `routes`", report) else {
         return listener;
     };
     listener.v6_only = table.read("v6_only", defaults::V6_ONLY, |v| v.boolean(report));
@@ -70,17 +77,60 @@ pub(super) fn listener(
         }
         None => {}
     }
-    match table.get("pool") {
-        Some(value) => listener.pool = pool_index(value, pools, report).unwrap_or_default(),
-        None if table.lacks("pool") => {
-            named.missing("pool", "name the pool its connections go to", report)
-        }
-        None => {}
-    }
+    listener.preread = table.read("preread", defaults::PREREAD, |v| preread(v, report));
+    listener.routes = lead(named, &table, pools, report);
     if let Some(value) = table.get("timeouts") {
         timeout_doubts(&listener.timeouts, value, report);
     }
     listener
+}
+
+/// `pool`, or `routes`.
+fn lead(
+    named: &Named<'_>,
+    table: &Table<'_>,
+    pools: &Pools<'_>,
+    report: &mut Report,
+) -> Vec<Route> {
+    match (table.get("pool"), table.get("routes")) {
+        (Some(_), Some(routes)) => {
+            routes.error(Problem::TwoLeads { key: "routes", first: "pool" }, report);
+            Vec::new()
+        }
+        (Some(pool), None) => {
+            let pool = pool_index(pool, pools, report).unwrap_or_default();
+            vec![Route::unconditional(Action::Pool(pool))]
+        }
+        (None, Some(value)) => routes(value, pools, report),
+        (None, None) => {
+            if table.lacks("pool") && table.lacks("routes") {
+                named.missing("pool", "name the pool its connections go to, or `routes`", report);
+            }
+            Vec::new()
+        }
+    }
+}
+
+fn preread(value: Value<'_>, report: &mut Report) -> Option<Preread> {
+    let table = value.table(PREREAD, "a map of keys", report)?;
+    let defaults = defaults::PREREAD;
+    let hello = HELLO_MIN..=HELLO_MAX;
+    let total = HELLO_MIN..=HELLOS_MAX;
+    let preread = Preread {
+        always: table.read("always", defaults.always, |v| v.boolean(report)),
+        timeout: table.read("timeout", defaults.timeout, |v| {
+            v.duration(Duration::from_millis(1)..=DURATION_MAX, report)
+        }),
+        max_bytes: table.read("max_bytes", defaults.max_bytes, |v| v.size(hello, report)),
+        total_bytes: table.read("total_bytes", defaults.total_bytes, |v| v.size(total, report)),
+        on_timeout: table.read("on_timeout", defaults.on_timeout, |v| {
+            v.choice("choice", &words::ON_TIMEOUT, report)
+        }),
+    };
+    if preread.total_bytes < preread.max_bytes {
+        value.error(Problem::TotalBelowMax, report);
+    }
+    Some(preread)
 }
 
 fn bind(
@@ -105,7 +155,7 @@ fn bind(
     }
 }
 
-fn pool_index(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<usize> {
+pub(super) fn pool_index(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<usize> {
     let name = value.text("the name of a pool", report)?;
     let index = pools.index.get(name).copied();
     // Without any pool, that error is enough.
@@ -168,11 +218,26 @@ fn timeout_doubts(timeouts: &Timeouts, value: Value<'_>, report: &mut Report) {
 }
 
 /// What looks wrong in a valid listener and its pool.
-pub(super) fn doubts(listener: &Listener, pool: &Pool, named: &Named<'_>, report: &mut Report) {
+pub(super) fn doubts(
+    listener: &Listener,
+    pools: &[Pool],
+    named: &Named<'_>,
+    report: &mut Report,
+) {
     let wildcard = |a: &Address| a.ip().is_some_and(|a| a.is_ipv6() && a.ip().is_unspecified());
     if listener.v6_only && !listener.bind.iter().any(wildcard) {
         named.warn(Suspicion::UselessV6Only, report);
     }
+    let mut leads: Vec<usize> =
+        listener.routes.iter().flat_map(|route| route.action.pools()).collect();
+    leads.sort_unstable();
+    leads.dedup();
+    for pool in leads.into_iter().filter_map(|pool| pools.get(pool)) {
+        pool_doubts(listener, pool, named, report);
+    }
+}
+
+fn pool_doubts(listener: &Listener, pool: &Pool, named: &Named<'_>, report: &mut Report) {
     let unix = listener.bind.iter().find(|address| address.unix().is_some());
     if let Some(address) = unix.filter(|_| pool.balance.policy.hashes()) {
         let address = Quoted::new(&address.to_string());

@@ -15,9 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::address::Address;
 use crate::balance;
 use crate::limits::CONFIG_BYTES;
+use crate::route::HostPattern;
 
 mod address;
 mod bind;
@@ -29,7 +32,9 @@ mod error;
 mod flags;
 mod listener;
 mod pool;
+mod prefix;
 mod report;
+mod route;
 mod summary;
 mod units;
 mod value;
@@ -43,8 +48,9 @@ pub use address::{AddressFault, parse_address};
 pub use effective::{effective, effective_yaml};
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
+pub use prefix::{PrefixFault, parse_prefix};
 pub use summary::summary;
-pub use units::{DurationFault, Short, parse_duration};
+pub use units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
 pub use warning::{Suspicion, Warning};
 
 use report::Report;
@@ -245,8 +251,88 @@ pub struct Listener {
     pub v6_only: bool,
     /// When silent or old sessions end.
     pub timeouts: Timeouts,
+    /// What is read of a connection before it is routed.
+    pub preread: Preread,
+    /// In order: the first one whose conditions hold wins. `pool` in the file is one route
+    /// without conditions.
+    pub routes: Vec<Route>,
+}
+
+/// What is read of a connection before it is routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preread {
+    /// Also where no route needs it.
+    pub always: bool,
+    /// From accepted to a complete hello.
+    pub timeout: Duration,
+    /// The largest hello, as received.
+    pub max_bytes: usize,
+    /// All unfinished hellos of the process; beyond, the oldest is closed.
+    pub total_bytes: usize,
+    /// What becomes of a client that is silent for `timeout`.
+    pub on_timeout: OnTimeout,
+}
+
+/// What becomes of a client that sends nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnTimeout {
+    /// It is closed.
+    Close,
+    /// It is routed as one that does not speak TLS.
+    Default,
+}
+
+/// Conditions on a new connection, and where it goes. An empty list is no condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Any of these host names.
+    pub sni: Vec<HostPattern>,
+    /// Any of these protocols offered.
+    pub alpn: Vec<Vec<u8>>,
+    /// The client's address in any of these.
+    pub source: Vec<IpNet>,
+    /// Where it goes.
+    pub action: Action,
+}
+
+impl Route {
+    /// A route that every connection takes.
+    pub fn unconditional(action: Action) -> Self {
+        Route { sni: Vec::new(), alpn: Vec::new(), source: Vec::new(), action }
+    }
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Index into [`Config::pools`].
+    Pool(usize),
+    /// One of several pools.
+    Split(Vec<Share>),
+    /// The TLS alert `unrecognized_name`.
+    Reject,
+    /// RST.
+    Reset,
+}
+
+impl Action {
+    /// The pools it leads to, as indices into [`Config::pools`].
+    pub fn pools(&self) -> Vec<usize> {
+        match self {
+            Action::Pool(pool) => vec![*pool],
+            Action::Split(shares) => shares.iter().map(|share| share.pool).collect(),
+            Action::Reject | Action::Reset => Vec::new(),
+        }
+    }
+}
+
+/// A pool's share of a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
     /// Index into [`Config::pools`].
     pub pool: usize,
+    /// Of the sum of all weights.
+    pub weight: u32,
 }
 
 /// When silent or old sessions of a listener end. `None` is `off`.

@@ -3,15 +3,22 @@
 use std::fmt::Write as _;
 
 use super::words::{KEY_KINDS, word};
-use super::{Config, MaxConnections, PanicThreshold, Pool, Short, Workers};
+use super::{Action, Config, MaxConnections, PanicThreshold, Pool, Route, Short, Workers};
 
 /// Listeners and pools as a table of text, each line ending with a newline.
 pub fn summary(config: &Config) -> String {
-    let mut rows = vec![["LISTENER", "BIND", "POOL"].map(str::to_owned)];
+    let mut rows = vec![["LISTENER", "BIND", "ROUTE", "LEADS TO"].map(str::to_owned)];
     for listener in &config.listeners {
         let binds: Vec<String> = listener.bind.iter().map(ToString::to_string).collect();
-        let pool = config.pools.get(listener.pool).map_or("", |pool| &pool.name);
-        rows.push([listener.name.to_string(), binds.join(", "), pool.to_owned()]);
+        let mut first = [listener.name.to_string(), binds.join(", ")];
+        for route in listener.routes.iter().take(ROUTES_SHOWN) {
+            let [name, bind] = std::mem::take(&mut first);
+            rows.push([name, bind, conditions(route), leads_to(&route.action, config)]);
+        }
+        if let Some(more) = listener.routes.len().checked_sub(ROUTES_SHOWN).filter(|n| *n > 0) {
+            let more = format!("{more} more routes");
+            rows.push([String::new(), String::new(), more, String::new()]);
+        }
     }
     let listeners = columns(&rows);
 
@@ -20,6 +27,42 @@ pub fn summary(config: &Config) -> String {
     rows.extend(config.pools.iter().map(pool_row));
     let pools = columns(&rows);
     format!("{}\n{listeners}\n{pools}", process(config))
+}
+
+/// Routes shown of one listener; more are counted.
+const ROUTES_SHOWN: usize = 50;
+
+/// Values shown of one condition; more are counted.
+const VALUES_SHOWN: usize = 3;
+
+fn conditions(route: &Route) -> String {
+    let sni: Vec<String> = route.sni.iter().map(ToString::to_string).collect();
+    let alpn = route.alpn.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+    let source: Vec<String> = route.source.iter().map(ToString::to_string).collect();
+    let all = [("sni", sni), ("alpn", alpn.collect()), ("source", source)];
+    let shown = all.iter().filter(|(_, values)| !values.is_empty()).map(|(key, values)| {
+        let first: Vec<&str> = values.iter().take(VALUES_SHOWN).map(String::as_str).collect();
+        match values.len().checked_sub(VALUES_SHOWN).filter(|more| *more > 0) {
+            Some(more) => format!("{key} {} and {more} more", first.join(" ")),
+            None => format!("{key} {}", first.join(" ")),
+        }
+    });
+    let shown: Vec<String> = shown.collect();
+    if shown.is_empty() { "everything else".to_owned() } else { shown.join(", ") }
+}
+
+fn leads_to(action: &Action, config: &Config) -> String {
+    let name = |pool: &usize| config.pools.get(*pool).map_or("", |pool| &pool.name).to_owned();
+    match action {
+        Action::Pool(pool) => name(pool),
+        Action::Split(shares) => {
+            let shares: Vec<String> =
+                shares.iter().map(|s| format!("{} {}", name(&s.pool), s.weight)).collect();
+            format!("split: {}", shares.join(", "))
+        }
+        Action::Reject => "reject".to_owned(),
+        Action::Reset => "reset".to_owned(),
+    }
 }
 
 fn process(config: &Config) -> String {

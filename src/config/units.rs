@@ -1,4 +1,5 @@
-//! Durations as the configuration writes them: `500ms`, `2s`, `10m`, `1h`.
+//! Durations and sizes as the configuration writes them: `500ms`, `2s`, `10m`, `1h`; `1400`,
+//! `16KiB`, `64MiB`.
 
 use std::fmt;
 use std::time::Duration;
@@ -64,6 +65,52 @@ impl fmt::Display for Short {
     }
 }
 
+/// The units of sizes and their bytes, largest first.
+const SIZES: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+/// Why a text is not a size that is possible here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum SizeFault {
+    #[error("{0} has an unknown unit; the units are KiB, MiB and GiB, and none for bytes")]
+    Unit(Quoted),
+    #[error("{0} is not a whole number and a unit; write it like 1400, 16KiB or 1MiB")]
+    Form(Quoted),
+    #[error("{0} is out of range; {1} to {2} are possible")]
+    Range(Quoted, Bytes, Bytes),
+}
+
+/// Reads a size in bytes.
+pub fn parse_size(text: &str) -> Result<u64, SizeFault> {
+    let quoted = || Quoted::new(text);
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    if number.is_empty() || unit.starts_with(['.', ',', '_', 'e', ':']) {
+        return Err(SizeFault::Form(quoted()));
+    }
+    let factor = match SIZES.iter().find(|(name, _)| *name == unit) {
+        Some((_, factor)) => *factor,
+        None if unit.is_empty() => 1,
+        None => return Err(SizeFault::Unit(quoted())),
+    };
+    let total = number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
+    total.ok_or_else(|| SizeFault::Range(quoted(), Bytes(0), Bytes(u64::MAX)))
+}
+
+/// A size in its shortest form, which [`parse_size`] reads back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fits = |(_, factor): &&(&str, u64)| self.0 > 0 && self.0.is_multiple_of(*factor);
+        match SIZES.iter().find(fits) {
+            Some((unit, factor)) => write!(f, "{}{unit}", self.0 / factor),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +159,37 @@ mod tests {
             ),
         ] {
             assert_eq!(parse_duration(text).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes, short) in [
+            ("0", 0, "0"),
+            ("1400", 1400, "1400"),
+            ("1024", 1024, "1KiB"),
+            ("16KiB", 16_384, "16KiB"),
+            ("1024KiB", 1 << 20, "1MiB"),
+            ("64MiB", 64 << 20, "64MiB"),
+            ("3GiB", 3 << 30, "3GiB"),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+            assert_eq!(Bytes(bytes).to_string(), short);
+            assert_eq!(parse_size(short), Ok(bytes));
+        }
+        for (text, expected) in [
+            ("", "is not a whole number and a unit"),
+            ("KiB", "is not a whole number and a unit"),
+            ("1.5KiB", "is not a whole number and a unit"),
+            ("-1", "is not a whole number and a unit"),
+            ("16KB", "has an unknown unit"),
+            ("16kib", "has an unknown unit"),
+            ("16 KiB", "has an unknown unit"),
+            ("99999999999GiB", "is out of range"),
+            ("99999999999999999999", "is out of range"),
+        ] {
+            let fault = parse_size(text).unwrap_err().to_string();
+            assert!(fault.contains(expected), "{text}: {fault}");
         }
     }
 }

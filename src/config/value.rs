@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::document::{Kind, Node, brackets, colons, is_null};
 use super::error::{Hint, Position, Problem, Quoted, printable};
 use super::report::Report;
-use super::units::{DurationFault, Short, parse_duration};
+use super::units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
 use super::warning::Suspicion;
 use crate::limits::NAME_BYTES;
 
@@ -237,6 +237,23 @@ impl<'a> Value<'a> {
         let fault = match parse_duration(text) {
             Ok(duration) if range.contains(&duration) => return Some(duration),
             Ok(_) | Err(DurationFault::Range(..)) => out_of_range(),
+            Err(fault) => fault,
+        };
+        self.error(fault, report);
+        None
+    }
+
+    /// A size in bytes within `range`.
+    pub(super) fn size(&self, range: RangeInclusive<usize>, report: &mut Report) -> Option<usize> {
+        let text = self.text("a size", report)?;
+        let (min, max) = (Bytes(*range.start() as u64), Bytes(*range.end() as u64));
+        let out_of_range = || SizeFault::Range(Quoted::new(text), min, max);
+        let fault = match parse_size(text) {
+            Ok(size) => match usize::try_from(size).ok().filter(|size| range.contains(size)) {
+                Some(size) => return Some(size),
+                None => out_of_range(),
+            },
+            Err(SizeFault::Range(..)) => out_of_range(),
             Err(fault) => fault,
         };
         self.error(fault, report);

@@ -1,6 +1,6 @@
 //! The words of the configuration that stand for one of a few values.
 
-use super::{LogFormat, LogLevel};
+use super::{LogFormat, LogLevel, OnTimeout};
 use crate::balance::PolicyKind;
 use crate::balance::key::KeyKind;
 
@@ -15,10 +15,14 @@ pub(super) const LOG_LEVELS: [(&str, LogLevel); 5] = [
 pub(super) const LOG_FORMATS: [(&str, LogFormat); 2] =
     [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
-pub(super) const KEY_KINDS: [(&str, KeyKind); 3] = [
+pub(super) const ON_TIMEOUT: [(&str, OnTimeout); 2] =
+    [("close", OnTimeout::Close), ("default", OnTimeout::Default)];
+
+pub(super) const KEY_KINDS: [(&str, KeyKind); 4] = [
     ("five_tuple", KeyKind::FiveTuple),
     ("source", KeyKind::Source),
     ("source_net", KeyKind::SourceNet),
+    ("sni", KeyKind::Sni),
 ];
 
 /// The policies by name.

@@ -33,8 +33,8 @@ pub struct Status {
 pub struct ListenerStatus {
     /// The addresses as bound.
     pub bind: Vec<String>,
-    /// Where its connections go.
-    pub pool: Arc<str>,
+    /// The pools that its routes lead to, in order, each once.
+    pub pools: Vec<Arc<str>>,
     /// Open connections.
     pub active: u64,
     /// Accepted connections.
@@ -107,7 +107,7 @@ fn entrance(entrance: &snapshot::Entrance) -> ListenerStatus {
     let counts = listener.state.counts();
     ListenerStatus {
         bind: entrance.sockets.iter().map(|socket| socket.local.to_string()).collect(),
-        pool: listener.pool.name.clone(),
+        pools: listener.pools().iter().map(|pool| pool.name.clone()).collect(),
         active: counts.active,
         total: counts.opened,
         bytes_in: counts.bytes_in,

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::pool::{Backend, Pool};
-use super::{Entrance, ListenSocket, Listener, Snapshot};
+use super::{Entrance, Lead, ListenSocket, Listener, Snapshot};
+use crate::balance::key::KeyKind;
 use crate::balance::{BuildError, Member, Policy};
-use crate::config::{self, Config};
+use crate::config::{self, Action, Config};
 use crate::health::State;
+use crate::route::{RouteSpec, Routes, Split};
 use crate::state::Registry;
 
 /// Compiles `config`. `sockets` has the bound addresses of each listener, in its order. What the
@@ -28,16 +30,46 @@ pub fn build(
         .iter()
         .zip(sockets)
         .map(|(listener, sockets)| {
-            let listener = Listener {
-                name: listener.name.clone(),
-                timeouts: listener.timeouts,
-                pool: pools[listener.pool].clone(),
-                state: registry.listener(&listener.name),
-            };
+            let listener = build_listener(listener, &pools, registry);
             Entrance { listener: Arc::new(listener), sockets }
         })
         .collect();
     Ok(Snapshot { generation, config, listeners, pools })
+}
+
+fn build_listener(
+    listener: &config::Listener,
+    pools: &[Arc<Pool>],
+    registry: &Registry,
+) -> Listener {
+    let lead = |action: &Action| match action {
+        Action::Pool(pool) => Lead::Pool(pools[*pool].clone()),
+        Action::Split(shares) => {
+            let split = Split::new(shares.iter().map(|share| share.weight));
+            Lead::Split(split, shares.iter().map(|share| pools[share.pool].clone()).collect())
+        }
+        Action::Reject => Lead::Reject,
+        Action::Reset => Lead::Reset,
+    };
+    let routes = Routes::compile(listener.routes.iter().map(|route| RouteSpec {
+        sni: route.sni.clone(),
+        alpn: route.alpn.clone(),
+        source: route.source.clone(),
+    }));
+    let actions: Vec<Lead> = listener.routes.iter().map(|route| lead(&route.action)).collect();
+    let by_name = |pool: &Arc<Pool>| {
+        pool.spec.policy.hashes() && pool.spec.key == KeyKind::Sni
+    };
+    let hashes_name = actions.iter().flat_map(Lead::pools).any(by_name);
+    Listener {
+        name: listener.name.clone(),
+        timeouts: listener.timeouts,
+        preread: listener.preread,
+        reads_hello: listener.preread.always || routes.needs_hello() || hashes_name,
+        routes,
+        actions,
+        state: registry.listener(&listener.name),
+    }
 }
 
 fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Pool, BuildError> {

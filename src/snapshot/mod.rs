@@ -6,11 +6,14 @@ mod pool;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ahash::AHashSet;
+
 pub use build::build;
 pub use pool::{Backend, Pool, Tried};
 
 use crate::address::Address;
-use crate::config::{Config, Timeouts};
+use crate::config::{Config, Preread, Timeouts};
+use crate::route::{Routes, Split};
 use crate::state::ListenerState;
 
 /// One configuration, ready to be read by workers. Replaced whole, never changed.
@@ -43,10 +46,54 @@ pub struct Listener {
     pub name: Arc<str>,
     /// When its sessions end.
     pub timeouts: Timeouts,
-    /// Where its connections go.
-    pub pool: Arc<Pool>,
+    /// What is read before routing.
+    pub preread: Preread,
+    /// Whether anything needs the hello to be read.
+    pub reads_hello: bool,
+    /// The conditions of its routes.
+    pub routes: Routes,
+    /// Where each route leads.
+    pub actions: Vec<Lead>,
     /// Its counters.
     pub state: Arc<ListenerState>,
+}
+
+impl Listener {
+    /// The pools its routes lead to, in order, each once.
+    pub fn pools(&self) -> Vec<&Arc<Pool>> {
+        let mut pools: Vec<&Arc<Pool>> = Vec::new();
+        let mut seen = AHashSet::new();
+        for pool in self.actions.iter().flat_map(Lead::pools) {
+            if seen.insert(Arc::as_ptr(pool)) {
+                pools.push(pool);
+            }
+        }
+        pools
+    }
+}
+
+/// Where a route leads.
+#[derive(Debug)]
+pub enum Lead {
+    /// To this pool.
+    Pool(Arc<Pool>),
+    /// To one of these pools; indices of the split are theirs.
+    Split(Split, Vec<Arc<Pool>>),
+    /// To the TLS alert `unrecognized_name`.
+    Reject,
+    /// To RST.
+    Reset,
+}
+
+impl Lead {
+    /// The pools it may lead to.
+    pub fn pools(&self) -> &[Arc<Pool>] {
+        match self {
+            Lead::Pool(pool) => std::slice::from_ref(pool),
+            Lead::Split(_, pools) => pools,
+            Lead::Reject | Lead::Reset => &[],
+        }
+    }
 }
 
 /// One bound address: a listening socket for each worker.

@@ -14,6 +14,8 @@ pub struct ListenerState {
     pub name: Arc<str>,
     /// Duration of its sessions, accept to end.
     pub session_seconds: Histogram,
+    /// From accepted to a complete hello, of those that were.
+    pub preread_seconds: Histogram,
     shards: Sharded<Shard>,
 }
 
@@ -24,6 +26,7 @@ struct Shard {
     bytes_in: Counter,
     bytes_out: Counter,
     accept_pauses: Counter,
+    ech: Counter,
 }
 
 /// A consistent reading: `opened = Σ closed + active`.
@@ -41,6 +44,8 @@ pub struct ListenerCounts {
     pub bytes_out: u64,
     /// How often accepting paused for want of descriptors or memory.
     pub accept_pauses: u64,
+    /// Hellos with an ECH extension, GREASE included.
+    pub ech: u64,
 }
 
 impl ListenerState {
@@ -49,6 +54,7 @@ impl ListenerState {
         ListenerState {
             name,
             session_seconds: Histogram::new(workers),
+            preread_seconds: Histogram::new(workers),
             shards: Sharded::new(workers),
         }
     }
@@ -78,6 +84,11 @@ impl ListenerState {
         self.shards.shard(worker).accept_pauses.add(1);
     }
 
+    /// Counts a hello with an ECH extension.
+    pub fn ech(&self, worker: usize) {
+        self.shards.shard(worker).ech.add(1);
+    }
+
     /// Reads everything. The ended are read before the opened, so that `active` is never
     /// negative while workers go on counting.
     pub fn counts(&self) -> ListenerCounts {
@@ -95,6 +106,7 @@ impl ListenerState {
             bytes_in: self.shards.sum(|shard| shard.bytes_in.get()),
             bytes_out: self.shards.sum(|shard| shard.bytes_out.get()),
             accept_pauses: self.shards.sum(|shard| shard.accept_pauses.get()),
+            ech: self.shards.sum(|shard| shard.ech.get()),
         }
     }
 }

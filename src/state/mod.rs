@@ -17,5 +17,5 @@ pub use listener::ListenerState;
 pub use outcome::{ConnectError, ConnectFailure, Direction, Termination};
 pub use pool::PoolState;
 pub use process::{Phase, Process};
-pub use record::{Attempt, LogMessage, Record};
+pub use record::{Asked, Attempt, LogMessage, Record};
 pub use registry::Registry;

@@ -14,14 +14,20 @@ pub enum Termination {
     Lifetime,
     ConnectFailed,
     NoBackend,
+    NoRoute,
+    Rejected,
     Overload,
+    PrereadTimeout,
+    PrereadInvalid,
+    PrereadTooLarge,
+    PrereadClosed,
     Shutdown,
     Error,
 }
 
 impl Termination {
     /// Every termination.
-    pub const ALL: [Termination; 12] = [
+    pub const ALL: [Termination; 18] = [
         Termination::ClientClosed,
         Termination::BackendClosed,
         Termination::ClientReset,
@@ -31,7 +37,13 @@ impl Termination {
         Termination::Lifetime,
         Termination::ConnectFailed,
         Termination::NoBackend,
+        Termination::NoRoute,
+        Termination::Rejected,
         Termination::Overload,
+        Termination::PrereadTimeout,
+        Termination::PrereadInvalid,
+        Termination::PrereadTooLarge,
+        Termination::PrereadClosed,
         Termination::Shutdown,
         Termination::Error,
     ];
@@ -48,7 +60,13 @@ impl Termination {
             Termination::Lifetime => "lifetime",
             Termination::ConnectFailed => "connect_failed",
             Termination::NoBackend => "no_backend",
+            Termination::NoRoute => "no_route",
+            Termination::Rejected => "rejected",
             Termination::Overload => "overload",
+            Termination::PrereadTimeout => "preread_timeout",
+            Termination::PrereadInvalid => "preread_invalid",
+            Termination::PrereadTooLarge => "preread_too_large",
+            Termination::PrereadClosed => "preread_closed",
             Termination::Shutdown => "shutdown",
             Termination::Error => "error",
         }

@@ -2,7 +2,7 @@
 //! which the admin server asks control for something.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 
@@ -38,6 +38,9 @@ pub struct Process {
     pub access_log_dropped: AtomicU64,
     /// Sessions of the process, for `max_connections`. Any worker writes, through a guard.
     pub sessions: Padded<AtomicU32>,
+    /// Bytes of all unfinished hellos, for `preread.total_bytes`. Any worker writes, through a
+    /// guard.
+    pub hello_bytes: Padded<AtomicUsize>,
     /// The bound on [`Process::sessions`]. Control writes.
     pub max_sessions: AtomicU32,
     /// One a worker.
@@ -108,6 +111,7 @@ impl Process {
             access_log,
             access_log_dropped: AtomicU64::new(0),
             sessions: Padded::default(),
+            hello_bytes: Padded::default(),
             max_sessions: AtomicU32::new(u32::MAX),
             workers: Sharded::new(workers),
             commands,

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::outcome::{ConnectFailure, Termination};
 use crate::address::Address;
 use crate::config::AccessLog;
+use crate::wire::Alpn;
 
 /// One accepted connection, complete when it has ended.
 #[derive(Clone, Debug)]
@@ -21,6 +22,10 @@ pub struct Record {
     pub client: Option<SocketAddr>,
     /// The address it connected to.
     pub local: Address,
+    /// What its TLS hello asked for, where one was read.
+    pub hello: Option<Asked>,
+    /// From accepted to the end of preread, where there was one.
+    pub preread: Option<Duration>,
     /// The pool it was routed to.
     pub pool: Option<Arc<str>>,
     /// The name of the backend it was connected to.
@@ -39,6 +44,15 @@ pub struct Record {
     pub bytes_out: u64,
     /// Why it ended.
     pub termination: Termination,
+}
+
+/// What a TLS hello asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The host name as an A-label in lower case.
+    pub sni: Option<Box<str>>,
+    /// The application protocols.
+    pub alpn: Alpn,
 }
 
 /// One attempt to connect to a backend.

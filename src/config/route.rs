@@ -1,0 +1,138 @@
+//! The section `routes` of a listener.
+
+use std::collections::HashSet;
+
+use super::error::{Problem, Quoted};
+use super::listener::{Pools, pool_index};
+use super::prefix::parse_prefix;
+use super::report::Report;
+use super::value::{Table, Value};
+use super::{Action, Route, Share};
+use crate::limits::{ROUTES_PER_LISTENER, SPLIT_WEIGHT_MAX};
+use crate::route::HostPattern;
+
+pub(super) const ROUTE: &[&str] = &["sni", "alpn", "source", "pool", "split", "action"];
+pub(super) const SPLIT: &[&str] = &["pool", "weight"];
+
+/// Where a route leads; exactly one of these keys.
+const LEADS: [&str; 3] = ["pool", "split", "action"];
+
+/// Protocol names are 1 to 255 bytes (RFC 7301, 3.1).
+const ALPN_BYTES: std::ops::RangeInclusive<usize> = 1..=255;
+
+/// Reads the routes of a listener, in order.
+pub(super) fn routes(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Vec<Route> {
+    let items = value.items("a list of routes", report);
+    if items.len() > ROUTES_PER_LISTENER {
+        let problem = Problem::ManyRoutes { count: items.len(), max: ROUTES_PER_LISTENER };
+        value.error(problem, report);
+        return Vec::new();
+    }
+    items.iter().filter_map(|item| route(*item, pools, report)).collect()
+}
+
+fn route(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Route> {
+    let table = value.table(ROUTE, "a map with conditions and `pool`", report)?;
+    let sni = each(&table, "sni", "a host name or a list of them", report, host);
+    let alpn = each(&table, "alpn", "a protocol name or a list of them", report, alpn);
+    let source = each(&table, "source", "a prefix or a list of them", report, |value, report| {
+        let text = value.text("a prefix", report)?;
+        parse_prefix(text).map_err(|fault| value.error(fault, report)).ok()
+    });
+    let action = action(&table, value, pools, report)?;
+    Some(Route { sni, alpn, source, action })
+}
+
+/// One value or a list of them, each through `read`.
+fn each<T>(
+    table: &Table<'_>,
+    key: &'static str,
+    expected: &'static str,
+    report: &mut Report,
+    read: impl Fn(Value<'_>, &mut Report) -> Option<T>,
+) -> Vec<T> {
+    match table.get(key) {
+        None => Vec::new(),
+        Some(value) if value.is_list() => {
+            let items = value.items(expected, report);
+            items.iter().filter_map(|item| read(*item, report)).collect()
+        }
+        Some(value) => read(value, report).into_iter().collect(),
+    }
+}
+
+fn host(value: Value<'_>, report: &mut Report) -> Option<HostPattern> {
+    let text = value.text("a host name", report)?;
+    text.parse().map_err(|fault| value.error(Problem::Host(Quoted::new(text), fault), report)).ok()
+}
+
+fn alpn(value: Value<'_>, report: &mut Report) -> Option<Vec<u8>> {
+    let text = value.text("a protocol name", report)?;
+    if !ALPN_BYTES.contains(&text.len()) {
+        value.error(Problem::Alpn(Quoted::new(text)), report);
+        return None;
+    }
+    Some(text.as_bytes().to_vec())
+}
+
+fn action(
+    table: &Table<'_>,
+    route: Value<'_>,
+    pools: &Pools<'_>,
+    report: &mut Report,
+) -> Option<Action> {
+    let mut leads = LEADS.iter().filter_map(|key| table.get(key).map(|value| (*key, value)));
+    let Some((key, value)) = leads.next() else {
+        if LEADS.iter().all(|key| table.lacks(key)) {
+            let example = "name where it leads, or write `action: reject`";
+            route.error(Problem::Missing { key: "pool", example }, report);
+        }
+        return None;
+    };
+    if let Some((other, value)) = leads.next() {
+        value.error(Problem::TwoLeads { key: other, first: key }, report);
+        return None;
+    }
+    match key {
+        "pool" => pool_index(value, pools, report).map(Action::Pool),
+        "split" => split(value, pools, report).map(Action::Split),
+        _ => {
+            let actions = [("reject", Action::Reject), ("reset", Action::Reset)];
+            let words = actions.each_ref().map(|(word, _)| (*word, *word));
+            let word = value.choice("action", &words, report)?;
+            actions.into_iter().find(|(known, _)| *known == word).map(|(_, action)| action)
+        }
+    }
+}
+
+fn split(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Vec<Share>> {
+    let items = value.items("a list of `{ pool: ..., weight: ... }`", report);
+    let mut seen = HashSet::new();
+    let mut shares = Vec::with_capacity(items.len());
+    for item in &items {
+        let Some(table) = item.table(SPLIT, "a map with `pool` and `weight`", report) else {
+            continue;
+        };
+        for (key, example) in [("pool", "name a pool"), ("weight", "write it like `weight: 95`")] {
+            if table.lacks(key) {
+                item.error(Problem::Missing { key, example }, report);
+            }
+        }
+        let pool = table.get("pool").and_then(|value| pool_index(value, pools, report));
+        let weight = table.get("weight").and_then(|value| {
+            let range = 0..=u64::from(SPLIT_WEIGHT_MAX);
+            let weight = value.integer(range, "a whole number", "95", report)?;
+            u32::try_from(weight).ok()
+        });
+        let (Some(pool), Some(weight)) = (pool, weight) else { continue };
+        if !seen.insert(pool) {
+            item.error(Problem::SplitTwice, report);
+        }
+        shares.push(Share { pool, weight });
+    }
+    let complete = shares.len() == items.len() && !items.is_empty();
+    if complete && shares.iter().all(|share| share.weight == 0) {
+        value.error(Problem::SplitZero, report);
+    }
+    complete.then_some(shares)
+}
