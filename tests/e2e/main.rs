@@ -2,4 +2,8 @@
 
 mod harness;
 
+mod bulk;
+mod ends;
 mod first_steps;
+mod quiet;
+mod resets;

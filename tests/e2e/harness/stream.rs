@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::PATIENCE;
@@ -116,6 +117,35 @@ impl Stream {
         }
         self.socket.set_nonblocking(false).unwrap();
         self.sent.position() - before
+    }
+
+    /// Bytes of the pattern sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.position()
+    }
+
+    /// Sends while it receives, so many bytes of the pattern each way.
+    pub fn exchange(&mut self, send: u64, receive: u64) {
+        let mut sending = self.other_half();
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(move || {
+                sending.send(send);
+                sending.sent
+            });
+            self.receive(receive);
+            self.sent = sending.join().expect("sending");
+        });
+    }
+
+    /// Bytes sent that the other end's kernel has not acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        pointsman::sys::socket::unacknowledged(&*self.socket).unwrap() as u64
+    }
+
+    /// Whether the connection is gone in both directions, told without reading.
+    pub fn is_broken(&self) -> bool {
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
     }
 
     /// Bytes of the pattern received so far.
