@@ -2,8 +2,12 @@
 
 mod harness;
 
+mod addresses;
 mod bulk;
+mod connecting;
 mod ends;
 mod first_steps;
+mod picks;
 mod quiet;
 mod resets;
+mod timeouts;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub use backend::Backend;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
-pub use pointsman::Pointsman;
+pub use pointsman::{Pointsman, fresh_directory};
 pub use process::Usage;
 pub use record::Record;
 pub use session::{Session, Side, expect_record};

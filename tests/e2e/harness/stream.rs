@@ -148,6 +148,12 @@ impl Stream {
         poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
     }
 
+    /// Whether FIN or RST has come, told without reading.
+    pub fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::RDHUP)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    }
+
     /// Bytes of the pattern received so far.
     pub fn received(&self) -> u64 {
         self.received.position()
