@@ -3,6 +3,7 @@
 mod harness;
 
 mod addresses;
+mod baseline;
 mod bulk;
 mod connecting;
 mod ends;
@@ -10,4 +11,8 @@ mod first_steps;
 mod picks;
 mod quiet;
 mod resets;
+mod shortage;
+mod shutdown;
+mod soak;
 mod timeouts;
+mod vanished;

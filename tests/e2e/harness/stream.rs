@@ -42,6 +42,15 @@ impl Stream {
         Self::connect_with(address, |_| Ok(()))
     }
 
+    /// Connects and is reset at once.
+    pub fn expect_turned_away(address: &str) {
+        match Self::try_connect(address) {
+            Ok(mut stream) => stream.expect_reset(),
+            // Connecting and being reset was seen as one.
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+        }
+    }
+
     /// Connects from a source address, any port of it if that is 0.
     pub fn connect_from(source: SocketAddr, address: &str) -> io::Result<Self> {
         Self::connect_with(address, |socket| {
@@ -161,19 +170,23 @@ impl Stream {
 
     /// Receives exactly the next `bytes` of the pattern.
     pub fn receive(&mut self, bytes: u64) {
+        self.try_receive(bytes).unwrap_or_else(|error| panic!("receive {bytes} bytes: {error}"));
+    }
+
+    /// As [`Stream::receive`], where the connection may end early.
+    pub fn try_receive(&mut self, bytes: u64) -> io::Result<()> {
         let mut buffer = vec![0; 256 * 1024];
         let mut left = bytes;
         while left > 0 {
             let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            match (&*self.socket).read(&mut buffer[..most]) {
-                Ok(0) => panic!("end of stream with {left} of {bytes} bytes missing"),
-                Ok(read) => {
-                    self.received.check(&buffer[..read]);
-                    left -= read as u64;
-                }
-                Err(error) => panic!("receive, with {left} of {bytes} bytes missing: {error}"),
+            let read = (&*self.socket).read(&mut buffer[..most])?;
+            if read == 0 {
+                return Err(io::Error::other(format!("end of stream, {left} bytes missing")));
             }
+            self.received.check(&buffer[..read]);
+            left -= read as u64;
         }
+        Ok(())
     }
 
     /// Receives the pattern to its end; the error if that is not FIN.
