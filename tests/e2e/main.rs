@@ -2,4 +2,17 @@
 
 mod harness;
 
+mod addresses;
+mod baseline;
+mod bulk;
+mod connecting;
+mod ends;
 mod first_steps;
+mod picks;
+mod quiet;
+mod resets;
+mod shortage;
+mod shutdown;
+mod soak;
+mod timeouts;
+mod vanished;

@@ -9,6 +9,7 @@ mod pattern;
 mod pointsman;
 mod process;
 mod record;
+mod session;
 mod stream;
 
 use std::time::{Duration, Instant};
@@ -16,9 +17,10 @@ use std::time::{Duration, Instant};
 pub use backend::Backend;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
-pub use pointsman::Pointsman;
+pub use pointsman::{Pointsman, fresh_directory};
 pub use process::Usage;
 pub use record::Record;
+pub use session::{Session, Side, expect_record};
 pub use stream::Stream;
 
 /// How long anything may take that should happen at once: long enough for a busy machine.
