@@ -10,8 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 use super::worker::Worker;
 use crate::address::Address;
 use crate::state::{
-    Attempt, ConnectFailure, Direction, ListenerState, LogMessage, Process, Record, Termination,
+    Asked, Attempt, ConnectFailure, Direction, ListenerState, LogMessage, Process, Record,
+    Termination,
 };
+use crate::wire::ClientHello;
 
 /// What a connection adds to counters, histograms and the access log.
 pub(super) struct Account {
@@ -42,6 +44,8 @@ impl Account {
                 listener: listener.name.clone(),
                 client,
                 local: local.clone(),
+                hello: None,
+                preread: None,
                 pool: None,
                 backend: None,
                 attempts: Vec::new(),
@@ -72,6 +76,22 @@ impl Account {
     /// The worker it is on.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.worker
+    }
+
+    /// Notes the end of preread, and the hello if there was a complete one.
+    pub fn preread(&mut self, hello: Option<&ClientHello>) {
+        let took = self.started.elapsed();
+        if let Some(hello) = hello {
+            self.listener.preread_seconds.record(self.worker.index, took);
+            if hello.ech {
+                self.listener.ech(self.worker.index);
+            }
+        }
+        if let Some(record) = &mut self.record {
+            record.preread = Some(took);
+            record.hello =
+                hello.map(|hello| Asked { sni: hello.sni.clone(), alpn: hello.alpn.clone() });
+        }
     }
 
     /// Notes the pool it was routed to.

@@ -26,7 +26,7 @@ pub(super) struct Connected {
 /// if every attempt failed.
 pub(super) async fn connect_any(
     pool: &Pool,
-    tuple: &Tuple,
+    connection: &Tuple<'_>,
     options: &TcpOptions,
     account: &mut Account,
 ) -> Result<Connected, Termination> {
@@ -34,7 +34,7 @@ pub(super) async fn connect_any(
     let begun = Instant::now();
     let mut tried = Tried::default();
     while tried.count() < pool.connect.attempts {
-        let hash = || pool.spec.key.hash(tuple, pool.hash_seed);
+        let hash = || pool.spec.key.hash(connection, pool.hash_seed);
         let picked = worker.with_rng(|rng| pool.pick(&tried, hash, rng));
         let Some(index) = picked else { break };
         if tried.count() > 0 {

@@ -5,5 +5,6 @@ mod accept;
 mod account;
 mod attempt;
 mod order;
+mod preread;
 mod session;
 pub mod worker;

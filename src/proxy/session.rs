@@ -1,12 +1,13 @@
 //! One connection from accepted socket to termination, as a straight line:
 //!
 //! ```text
-//! accepted → [preread] → route → pick and connect → relay → closed
+//! accepted → preread → route → pick and connect → relay → closed
 //! ```
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -14,13 +15,17 @@ use std::time::{Duration, Instant};
 use super::account::Account;
 use super::attempt::{Connected, connect_any};
 use super::order::Order;
+use super::preread::{Read, preread};
 use crate::address::Address;
 use crate::balance::key::Tuple;
 use crate::net::relay::{self, End, Side, relay};
 use crate::net::{Socket, close};
-use crate::snapshot::Listener;
+use crate::route::Request;
+use crate::snapshot::{Lead, Listener, Pool, split_pool};
 use crate::state::{Direction, Termination};
 use crate::sys::socket::TcpOptions;
+use crate::wire::alert::UNRECOGNIZED_NAME;
+use crate::wire::{Alpn, ClientHello};
 
 /// A connection that was just accepted.
 pub(super) struct Accepted {
@@ -36,16 +41,21 @@ pub(super) async fn serve(
     accepted: Accepted,
     listener: Arc<Listener>,
     account: &mut Account,
-    order: &Order,
+    order: &Rc<Order>,
 ) -> Termination {
-    let tuple = tuple(&accepted);
     let tcp = accepted.local.ip().is_some();
     let Ok(mut client) = Socket::new(accepted.fd, tcp) else { return Termination::Error };
 
-    // Preread goes here: what it reads moves into the relay as `first`.
-    let first = Vec::new();
-
-    let pool = listener.pool.clone();
+    let read = match read_hello(&mut client, &listener, account, order).await {
+        Ok(read) => read,
+        Err(termination) => return turn_away(client, termination, account).await,
+    };
+    let peers = (accepted.client, accepted.local);
+    let connection = connection(&peers, read.hello.as_ref());
+    let pool = match route(&listener, &connection, read.hello.as_ref()) {
+        Ok(pool) => pool,
+        Err(refusal) => return refuse(client, refusal, read.hello.is_some(), account).await,
+    };
     account.routed(&pool.name);
 
     let options = TcpOptions::from(&listener.timeouts);
@@ -59,23 +69,101 @@ pub(super) async fn serve(
     let connected = tokio::select! {
         biased;
         reason = order.received() => Err(reason),
-        result = connect_any(&pool, &tuple, &options, account) => result,
+        result = connect_any(&pool, &connection, &options, account) => result,
     };
     drop(pool);
     let mut connected = match connected {
         Ok(connected) => connected,
-        Err(termination) => {
-            account.ends(termination);
-            close::by_fin(client).await;
-            return termination;
-        }
+        Err(termination) => return turn_away(client, termination, account).await,
     };
-    let ended = carry(&mut client, &mut connected, first, &timeouts, account, order).await;
+    let ended = carry(&mut client, &mut connected, read.bytes, &timeouts, account, order).await;
     account.ends(ended.termination);
     if !ended.told {
         tokio::join!(close::by_fin(client), close::by_fin(connected.socket));
     }
     ended.termination
+}
+
+/// Reads the TLS hello where something needs it.
+async fn read_hello(
+    client: &mut Socket,
+    listener: &Listener,
+    account: &mut Account,
+    order: &Rc<Order>,
+) -> Result<Read, Termination> {
+    if !listener.reads_hello {
+        return Ok(Read::default());
+    }
+    let worker = account.worker().clone();
+    let begun = account.started();
+    let read = preread(client, &listener.preread, begun.into(), &worker, order).await;
+    account.preread(read.as_ref().ok().and_then(|read| read.hello.as_ref()));
+    read
+}
+
+/// Where the first matching route leads.
+fn route(
+    listener: &Listener,
+    connection: &Tuple<'_>,
+    hello: Option<&ClientHello>,
+) -> Result<Arc<Pool>, Refusal> {
+    let none = Alpn::default();
+    let request = Request {
+        sni: connection.sni,
+        alpn: hello.map_or(&none, |hello| &hello.alpn),
+        source: connection.client.ip(),
+    };
+    let found = listener.routes.find(&request).and_then(|index| listener.actions.get(index));
+    match found.ok_or(Refusal::NoRoute)? {
+        Lead::Pool(pool) => Ok(pool.clone()),
+        Lead::Split(split, pools) => {
+            split_pool(split, pools, connection).cloned().ok_or(Refusal::NoRoute)
+        }
+        Lead::Reject => Err(Refusal::Reject),
+        Lead::Reset => Err(Refusal::Reset),
+    }
+}
+
+/// Why a connection goes to no pool.
+enum Refusal {
+    NoRoute,
+    Reject,
+    Reset,
+}
+
+/// Tells a client that routing has refused it.
+async fn refuse(
+    mut client: Socket,
+    refusal: Refusal,
+    speaks_tls: bool,
+    account: &mut Account,
+) -> Termination {
+    let termination = match refusal {
+        Refusal::NoRoute => return turn_away(client, Termination::NoRoute, account).await,
+        Refusal::Reject | Refusal::Reset => Termination::Rejected,
+    };
+    account.ends(termination);
+    if matches!(refusal, Refusal::Reset) {
+        close::by_reset(&client);
+        return termination;
+    }
+    if speaks_tls {
+        // Seven bytes always fit into an empty send buffer; a client that is gone needs none.
+        let _gone = client.write(&UNRECOGNIZED_NAME);
+    }
+    close::by_fin(client).await;
+    termination
+}
+
+/// Closes a connection that never got a backend.
+async fn turn_away(client: Socket, termination: Termination, account: &Account) -> Termination {
+    account.ends(termination);
+    if termination == Termination::Overload {
+        close::by_reset(&client);
+    } else {
+        close::by_fin(client).await;
+    }
+    termination
 }
 
 /// Relays, and says how the relay ended and who still has to be told.
@@ -125,13 +213,17 @@ impl Ended {
     }
 }
 
-/// The addresses that hash policies look at. A client on a unix socket has none.
-fn tuple(accepted: &Accepted) -> Tuple {
+/// What hash policies look at. A client on a unix socket has no address.
+fn connection<'a>(
+    (client, local): &(Option<SocketAddr>, Address),
+    hello: Option<&'a ClientHello>,
+) -> Tuple<'a> {
     let none = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     Tuple {
         protocol: 6,
-        client: accepted.client.unwrap_or(none),
-        local: accepted.local.ip().unwrap_or(none),
+        client: client.unwrap_or(none),
+        local: local.ip().unwrap_or(none),
+        sni: hello.and_then(|hello| hello.sni.as_deref()),
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use super::accept::{Acceptor, Place};
 use super::account::Account;
 use super::order::Order;
+use super::preread::Hellos;
 use super::session::{self, Accepted};
 use crate::net::scratch::Scratch;
 use crate::snapshot::{Listener, Snapshot};
@@ -38,6 +39,8 @@ pub(super) struct Worker {
     pub index: usize,
     pub process: Arc<Process>,
     pub scratch: Scratch,
+    /// Hellos that are not complete yet.
+    pub hellos: Hellos,
     rng: RefCell<fastrand::Rng>,
     next_id: Cell<u64>,
     snapshot: RefCell<Arc<Snapshot>>,
@@ -96,6 +99,7 @@ impl Worker {
         let worker = Rc::new(Worker {
             index,
             scratch: Scratch::default(),
+            hellos: Hellos::default(),
             rng: RefCell::new(fastrand::Rng::new()),
             next_id: Cell::new(first_id() + index as u64),
             snapshot: RefCell::new(snapshot),

@@ -13,6 +13,7 @@ pub use build::build;
 pub use pool::{Backend, Pool, Tried};
 
 use crate::address::Address;
+use crate::balance::key::{KeyKind, Tuple};
 use crate::config::{Config, Preread, Timeouts};
 use crate::route::{Routes, Split};
 use crate::state::ListenerState;
@@ -85,6 +86,23 @@ pub enum Lead {
     /// To RST.
     Reset,
 }
+
+/// The pool of a split that takes this connection: always the same for the key of the first
+/// pool if that hashes, else for the client's address.
+pub fn split_pool<'a>(
+    split: &Split,
+    pools: &'a [Arc<Pool>],
+    connection: &Tuple<'_>,
+) -> Option<&'a Arc<Pool>> {
+    let first = pools.first()?;
+    let key = if first.spec.policy.hashes() { first.spec.key } else { KeyKind::Source };
+    // Another seed than the policies', or a share of the split would be a part of their tables.
+    let hash = key.hash(connection, first.hash_seed ^ SPLIT_SEED);
+    pools.get(split.pick(hash)).or(Some(first))
+}
+
+/// Any number that is not 0 will do, as long as it stays the same.
+const SPLIT_SEED: u64 = 0x7370_6c69_7421;
 
 impl Lead {
     /// The pools it may lead to.
