@@ -170,12 +170,20 @@ fn prepare(
 ) -> Result<Snapshot, Vec<String>> {
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
+    // Only the kernel's choice of a port makes two sockets look alike.
+    let mut kept: Vec<Arc<ListenSocket>> = Vec::new();
     for listener in &config.listeners {
         let mut bound = Vec::new();
         for address in &listener.bind {
-            let known = before.and_then(|snapshot| snapshot.socket(address, listener.v6_only));
+            let known = before.and_then(|snapshot| {
+                let alike = snapshot.sockets(&listener.name, address, listener.v6_only);
+                alike.into_iter().find(|socket| !kept.iter().any(|k| Arc::ptr_eq(k, socket)))
+            });
             match known {
-                Some(socket) => bound.push(socket.clone()),
+                Some(socket) => {
+                    kept.push(socket.clone());
+                    bound.push(socket.clone());
+                }
                 None => match bind(address, listener.v6_only, process.registry.workers()) {
                     Ok(socket) => bound.push(Arc::new(socket)),
                     Err(e) => errors.push(format!("listener {}: {e}", listener.name)),
