@@ -3,3 +3,6 @@
 mod harness;
 
 mod first_steps;
+mod health;
+mod reload;
+mod reload_rules;

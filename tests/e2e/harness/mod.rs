@@ -3,6 +3,8 @@
 
 mod admin;
 mod backend;
+mod command;
+mod hideable;
 mod metrics;
 mod nginx;
 mod pattern;
@@ -14,9 +16,11 @@ mod stream;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
+pub use command::{Answer, command, finish};
+pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
-pub use pointsman::Pointsman;
+pub use pointsman::{Pointsman, fresh_directory};
 pub use process::Usage;
 pub use record::Record;
 pub use stream::Stream;
