@@ -109,8 +109,8 @@ impl Publisher {
         let snapshot = prepare(&self.process, Arc::new(config), Some(&before))?;
         let generation = snapshot.generation;
         self.checks.follow(&snapshot);
-        // A pool of which nothing is known gets its first round before its first connection.
-        let new: Vec<_> = snapshot.pools.iter().filter(|pool| unknown(pool)).cloned().collect();
+        // A pool that may have nothing to offer gets its first round before its first connection.
+        let new: Vec<_> = snapshot.pools.iter().filter(|pool| undecided(pool)).cloned().collect();
         first_round(&self.checks, &new).await;
         take_effect(&self.process, &snapshot);
         snapshot.pools.iter().for_each(|pool| update_panic(pool));
@@ -138,9 +138,13 @@ impl Publisher {
     }
 }
 
-fn unknown(pool: &Arc<Pool>) -> bool {
-    let unknown = |backend: &Backend| backend.state.state() == State::Unknown;
-    pool.health.is_some() && pool.backends.iter().all(unknown)
+/// Nothing is known to be usable, and something may turn out to be.
+fn undecided(pool: &Arc<Pool>) -> bool {
+    let some = |state| {
+        let is = |backend: &Backend| backend.weight > 0 && backend.state.state() == state;
+        pool.backends.iter().any(is)
+    };
+    pool.health.is_some() && some(State::Unknown) && !some(State::Up)
 }
 
 /// At most `interval + timeout` of the most patient pool.
@@ -170,12 +174,20 @@ fn prepare(
 ) -> Result<Snapshot, Vec<String>> {
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
+    // Only the kernel's choice of a port makes two sockets look alike.
+    let mut kept: Vec<Arc<ListenSocket>> = Vec::new();
     for listener in &config.listeners {
         let mut bound = Vec::new();
         for address in &listener.bind {
-            let known = before.and_then(|snapshot| snapshot.socket(address, listener.v6_only));
+            let known = before.and_then(|snapshot| {
+                let alike = snapshot.sockets(&listener.name, address, listener.v6_only);
+                alike.into_iter().find(|socket| !kept.iter().any(|k| Arc::ptr_eq(k, socket)))
+            });
             match known {
-                Some(socket) => bound.push(socket.clone()),
+                Some(socket) => {
+                    kept.push(socket.clone());
+                    bound.push(socket.clone());
+                }
                 None => match bind(address, listener.v6_only, process.registry.workers()) {
                     Ok(socket) => bound.push(Arc::new(socket)),
                     Err(e) => errors.push(format!("listener {}: {e}", listener.name)),

@@ -105,10 +105,18 @@ fn lock(fd: &Mutex<Option<OwnedFd>>) -> MutexGuard<'_, Option<OwnedFd>> {
 }
 
 impl Snapshot {
-    /// The socket that is bound as this configuration asks, if there is one.
-    pub fn socket(&self, bind: &Address, v6_only: bool) -> Option<&Arc<ListenSocket>> {
-        let mut sockets = self.listeners.iter().flat_map(|entrance| &entrance.sockets);
-        sockets.find(|socket| socket.bind == *bind && socket.v6_only == v6_only)
+    /// The sockets that are bound as this configuration asks, those of this listener first. More
+    /// than one only where the kernel chose their ports.
+    pub fn sockets(
+        &self,
+        listener: &str,
+        bind: &Address,
+        v6_only: bool,
+    ) -> Vec<&Arc<ListenSocket>> {
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.listeners.iter().partition(|entrance| *entrance.listener.name == *listener);
+        let sockets = own.into_iter().chain(others).flat_map(|entrance| &entrance.sockets);
+        sockets.filter(|socket| socket.bind == *bind && socket.v6_only == v6_only).collect()
     }
 
     /// The pool of this name.
