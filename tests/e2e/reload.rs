@@ -231,7 +231,7 @@ fn reloads_cost_nothing_that_lasts() {
         pointsman.resident()
     };
     // Probes come and go, and so do their descriptors.
-    let descriptors = || (0..50).map(|_| (pass(2 * MS), pointsman.usage().descriptors).1).min();
+    let descriptors = || (0..50).map(|_| (pass(2 * MS), pointsman.usage().descriptors()).1).min();
     let resident = rounds(40);
     let few = descriptors();
     let resident_after = rounds(RELOADS);
