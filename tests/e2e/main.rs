@@ -10,6 +10,7 @@ mod ends;
 mod first_steps;
 mod picks;
 mod quiet;
+mod reload;
 mod resets;
 mod shortage;
 mod shutdown;

@@ -145,11 +145,6 @@ impl Backend {
         poll(&mut fds, Some(&within)).unwrap() > 0
     }
 
-    /// Connections that a serving backend has taken so far.
-    pub fn accepted(&self) -> usize {
-        self.served.as_ref().map_or(0, |served| served.shared.accepted.load(SeqCst))
-    }
-
     /// Connections that a serving backend has open.
     pub fn open(&self) -> usize {
         self.served.as_ref().map_or(0, |served| served.shared.open.lock().unwrap().len())

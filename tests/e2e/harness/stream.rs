@@ -163,11 +163,6 @@ impl Stream {
         poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
     }
 
-    /// Bytes of the pattern received so far.
-    pub fn received(&self) -> u64 {
-        self.received.position()
-    }
-
     /// Receives exactly the next `bytes` of the pattern.
     pub fn receive(&mut self, bytes: u64) {
         self.try_receive(bytes).unwrap_or_else(|error| panic!("receive {bytes} bytes: {error}"));
