@@ -279,8 +279,8 @@ fn while_draining_nothing_opens() {
     pointsman.signal(Signal::TERM);
     wait_until("the listener to close", || Stream::try_connect(&edge).is_err());
     let other = "other: { bind: \"127.0.0.1:0\", pool: pool }, edge: {";
-    let errors = pointsman.reload(&yaml.replace("edge: {", other)).unwrap_err();
-    assert!(errors[0].contains("stopping"), "{errors:?}");
+    let error = pointsman.reload(&yaml.replace("edge: {", other)).unwrap_err();
+    assert!(error.contains("stopping"), "{error}");
     assert!(is_refused(&edge), "{edge} is open again");
     session.send(100);
     session.receive(100);
