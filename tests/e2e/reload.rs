@@ -126,7 +126,7 @@ fn broken(index: usize, taken: &str) -> (String, String) {
         ),
         4 => (String::new(), "yaml:1:1: `listeners` is missing"),
         _ => (
-            edge.replace("127.0.0.1:0\"", &format!("127.0.0.1:0\", v6_only: no")) + pools,
+            edge.replace("127.0.0.1:0\"", "127.0.0.1:0\", v6_only: no") + pools,
             "yaml:3:52: listeners.edge.v6_only",
         ),
     };
