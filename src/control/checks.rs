@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -70,15 +70,20 @@ impl Checks {
     pub fn follow(&mut self, snapshot: &Snapshot) {
         let mut before = self.take_machines();
         let mut wanted: AHashMap<ProbeKey, Vec<Subject>> = AHashMap::new();
+        // Probes about a backend that is new here, which must not wait for their next turn.
+        let mut urgent: AHashSet<ProbeKey> = AHashSet::new();
         for pool in &snapshot.pools {
             let Some(HealthCheck { interval, timeout, rise, fall }) = pool.health else { continue };
             for backend in &pool.backends {
                 let state = &backend.state;
                 let known = before.remove(&(Arc::as_ptr(state).addr()));
+                let key = ProbeKey { address: state.address.clone(), interval, timeout };
+                if known.is_none() && state.state() == State::Unknown {
+                    urgent.insert(key.clone());
+                }
                 let mut check =
                     known.unwrap_or_else(|| Check::with_state(state.state(), rise, fall));
                 check.set_thresholds(rise, fall);
-                let key = ProbeKey { address: state.address.clone(), interval, timeout };
                 let subject = Subject { pool: pool.clone(), backend: state.clone(), check };
                 wanted.entry(key).or_default().push(subject);
             }
@@ -86,7 +91,7 @@ impl Checks {
         self.probes.retain(|key, _| wanted.contains_key(key));
         let count = wanted.len();
         for (index, (key, subjects)) in wanted.into_iter().enumerate() {
-            if let Some(probe) = self.probes.get(&key) {
+            if let Some(probe) = self.probes.get(&key).filter(|_| !urgent.contains(&key)) {
                 *lock(&probe.subjects) = subjects;
                 continue;
             }
@@ -184,7 +189,11 @@ fn take_verdict(subject: &mut Subject, report: &CheckReport) {
             tracing::warn!(pool = %pool.name, %backend, %state, reason, ms, "backend changed");
         }
     }
-    update_panic(pool);
+    // While first results are still to come, one that failed is no reason to panic: the last of
+    // them decides, or the end of the first round.
+    if pool.state.panic() || pool.backends.iter().all(|b| b.state.state() != State::Unknown) {
+        update_panic(pool);
+    }
 }
 
 /// Sets or ends panic as the states of the pool's backends ask for.

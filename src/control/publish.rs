@@ -17,7 +17,7 @@ use crate::limits::RESERVED_DESCRIPTORS;
 use crate::net::listen;
 use crate::snapshot::{self, Backend, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
-use crate::state::{BackendState, Process};
+use crate::state::{BackendState, Phase, Process};
 use crate::sys;
 use crate::sys::socket::TcpOptions;
 
@@ -94,6 +94,7 @@ impl Publisher {
     }
 
     async fn reload(&mut self) -> Result<u64, Vec<String>> {
+        self.still_accepting()?;
         let Some(path) = self.path.clone() else {
             return Err(vec!["started from flags: there is no file to read again".to_owned()]);
         };
@@ -109,9 +110,10 @@ impl Publisher {
         let snapshot = prepare(&self.process, Arc::new(config), Some(&before))?;
         let generation = snapshot.generation;
         self.checks.follow(&snapshot);
-        // A pool of which nothing is known gets its first round before its first connection.
-        let new: Vec<_> = snapshot.pools.iter().filter(|pool| unknown(pool)).cloned().collect();
+        // A pool that may have nothing to offer gets its first round before its first connection.
+        let new: Vec<_> = snapshot.pools.iter().filter(|pool| undecided(pool)).cloned().collect();
         first_round(&self.checks, &new).await;
+        self.still_accepting()?;
         take_effect(&self.process, &snapshot);
         snapshot.pools.iter().for_each(|pool| update_panic(pool));
         self.published.send_replace(Arc::new(snapshot));
@@ -119,6 +121,16 @@ impl Publisher {
         self.taken_over(generation).await;
         self.process.registry.sweep();
         Ok(generation)
+    }
+
+    /// Sockets that are bound once the workers are draining would be accepted from by nobody.
+    fn still_accepting(&self) -> Result<(), Vec<String>> {
+        match *self.process.phase.borrow() {
+            Phase::Running | Phase::Leaving => Ok(()),
+            Phase::Draining { .. } | Phase::Stopping => {
+                Err(vec!["the process is stopping and accepts no connections any more".to_owned()])
+            }
+        }
     }
 
     /// Waits until every worker runs on this generation: from then on no connection is accepted
@@ -138,9 +150,13 @@ impl Publisher {
     }
 }
 
-fn unknown(pool: &Arc<Pool>) -> bool {
-    let unknown = |backend: &Backend| backend.state.state() == State::Unknown;
-    pool.health.is_some() && pool.backends.iter().all(unknown)
+/// Nothing is known to be usable, and something may turn out to be.
+fn undecided(pool: &Arc<Pool>) -> bool {
+    let some = |state| {
+        let is = |backend: &Backend| backend.weight > 0 && backend.state.state() == state;
+        pool.backends.iter().any(is)
+    };
+    pool.health.is_some() && some(State::Unknown) && !some(State::Up)
 }
 
 /// At most `interval + timeout` of the most patient pool.
@@ -171,9 +187,12 @@ fn prepare(
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
     for listener in &config.listeners {
-        let mut bound = Vec::new();
+        let mut bound: Vec<Arc<ListenSocket>> = Vec::new();
         for address in &listener.bind {
-            let known = before.and_then(|snapshot| snapshot.socket(address, listener.v6_only));
+            let free = |socket: &&Arc<_>| !bound.iter().any(|taken| Arc::ptr_eq(taken, socket));
+            let known = before.and_then(|snapshot| {
+                snapshot.sockets(&listener.name, address, listener.v6_only).find(free)
+            });
             match known {
                 Some(socket) => bound.push(socket.clone()),
                 None => match bind(address, listener.v6_only, process.registry.workers()) {

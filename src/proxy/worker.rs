@@ -109,7 +109,7 @@ impl Worker {
             process,
         });
         let mut acceptors: Vec<Rc<Acceptor>> = Vec::new();
-        worker.reconcile(&mut acceptors);
+        worker.reconcile(&mut acceptors).await;
         loop {
             let phase = *phases.borrow_and_update();
             if let Phase::Draining { .. } | Phase::Stopping = phase {
@@ -121,7 +121,7 @@ impl Worker {
                         break; // control is gone, which ends the process
                     }
                     *worker.snapshot.borrow_mut() = snapshots.borrow_and_update().clone();
-                    worker.reconcile(&mut acceptors);
+                    worker.reconcile(&mut acceptors).await;
                 }
                 _ = phases.changed() => {}
             }
@@ -137,8 +137,9 @@ impl Worker {
         worker.drain(phases).await;
     }
 
-    /// Makes the listening sockets those of the snapshot.
-    fn reconcile(self: &Rc<Self>, acceptors: &mut Vec<Rc<Acceptor>>) {
+    /// Makes the listening sockets those of the snapshot. Only when those that are not in it any
+    /// more are closed has the snapshot been taken over.
+    async fn reconcile(self: &Rc<Self>, acceptors: &mut Vec<Rc<Acceptor>>) {
         let snapshot = self.snapshot.borrow().clone();
         let mut before = std::mem::take(acceptors);
         for entrance in &snapshot.listeners {
@@ -159,8 +160,11 @@ impl Worker {
                 }
             }
         }
-        for acceptor in before {
+        for acceptor in &before {
             acceptor.retire();
+        }
+        for acceptor in before {
+            acceptor.finished().await;
         }
         let state = self.process.workers.shard(self.index);
         state.generation.store(snapshot.generation, Relaxed);

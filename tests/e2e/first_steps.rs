@@ -1,6 +1,6 @@
 //! One connection through the program, and what is seen of it everywhere.
 
-use crate::harness::{Backend, Nginx, Pointsman, one_listener};
+use crate::harness::{Backend, Nginx, Pointsman, Stream, one_listener, wait_for};
 
 #[test]
 fn a_connection_is_relayed_counted_and_logged() {
@@ -36,6 +36,25 @@ fn a_connection_is_relayed_counted_and_logged() {
     assert_eq!(metrics.closed("edge", "client_closed"), 1.0);
     assert_eq!(pointsman.status()["listeners"]["edge"]["bytes_out"], 2000);
     pointsman.stop();
+}
+
+/// Who connects before the first worker runs is logged like everybody else.
+#[test]
+fn the_very_first_connection_is_logged() {
+    let backend = Backend::serving(|mut stream| stream.expect_end());
+    let yaml = one_listener("", &[&backend.address()], "");
+    for _ in 0..40 {
+        let mut pointsman = Pointsman::spawn(&yaml.replace("127.0.0.1:0", "unix:DIR/edge"));
+        let edge = format!("unix:{}/edge", pointsman.directory().display());
+        let mut clients: Vec<_> =
+            (0..3).map(|_| wait_for("the listener", || Stream::try_connect(&edge).ok())).collect();
+        for client in &mut clients {
+            client.finish();
+            client.expect_end();
+        }
+        pointsman.wait_ready();
+        assert_eq!(pointsman.stop().len(), clients.len());
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The real program with real peers. One file a behaviour; `harness` starts and watches things.
 
+#[allow(dead_code, unused_imports)] // each test binary uses its part of it
 mod harness;
 
 mod addresses;
@@ -8,8 +9,11 @@ mod bulk;
 mod connecting;
 mod ends;
 mod first_steps;
+mod health;
 mod picks;
 mod quiet;
+mod reload;
+mod reload_rules;
 mod resets;
 mod shortage;
 mod shutdown;

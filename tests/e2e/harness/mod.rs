@@ -3,6 +3,8 @@
 
 mod admin;
 mod backend;
+mod command;
+mod hideable;
 mod metrics;
 mod nginx;
 mod pattern;
@@ -15,6 +17,8 @@ mod stream;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
+pub use command::{Answer, command, finish};
+pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
 pub use pointsman::{Pointsman, fresh_directory};

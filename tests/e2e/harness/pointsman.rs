@@ -31,23 +31,47 @@ impl Pointsman {
     /// Starts it and waits until it is ready. `yaml` has no `admin` and no `access_log`; `DIR` in
     /// it stands for the directory.
     pub fn start(yaml: &str) -> Self {
+        let mut pointsman = Self::spawn(yaml);
+        pointsman.wait_ready();
+        pointsman
+    }
+
+    /// As [`Pointsman::start`], without waiting.
+    pub fn spawn(yaml: &str) -> Self {
+        Self::spawn_by(Command::new(env!("CARGO_BIN_EXE_pointsman")), yaml)
+    }
+
+    /// As [`Pointsman::start`], in a network namespace.
+    pub fn start_in(namespace: &str, yaml: &str) -> Self {
+        let mut command = Command::new("ip");
+        // It replaces itself with the program, so that the child is pointsman all the same.
+        command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_pointsman")]);
+        let mut pointsman = Self::spawn_by(command, yaml);
+        pointsman.wait_ready();
+        pointsman
+    }
+
+    fn spawn_by(mut command: Command, yaml: &str) -> Self {
         let directory = fresh_directory();
         write_config(&directory, yaml);
         let log = fs::File::create(directory.join("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_pointsman"))
+        let child = command
             .args(["run", "-c"])
             .arg(directory.join("pointsman.yaml"))
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut pointsman = Pointsman { directory, child };
+        Pointsman { directory, child }
+    }
+
+    /// Waits until it is ready.
+    pub fn wait_ready(&mut self) {
         wait_until("/readyz", || {
-            let ended = pointsman.child.try_wait().unwrap();
+            let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "it ended with {ended:?}");
-            pointsman.ready()
+            self.ready()
         });
-        pointsman
     }
 
     /// Its process.
@@ -62,6 +86,16 @@ impl Pointsman {
     /// The directory that `DIR` stands for.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Its configuration file.
+    pub fn config(&self) -> PathBuf {
+        self.directory.join("pointsman.yaml")
+    }
+
+    /// Its admin server, as `--admin` names it.
+    pub fn admin_address(&self) -> String {
+        format!("unix:{}/admin.sock", self.directory.display())
     }
 
     /// Where a listener listens, its first address.
@@ -106,7 +140,18 @@ impl Pointsman {
 
     /// Replaces the configuration and reloads; the new generation, or what was wrong.
     pub fn reload(&self, yaml: &str) -> Result<u64, String> {
+        self.configure(yaml);
+        self.reload_file()
+    }
+
+    /// Replaces the configuration, of which the process learns nothing by that. Two lines of its
+    /// own come first.
+    pub fn configure(&self, yaml: &str) {
         write_config(&self.directory, yaml);
+    }
+
+    /// Reloads the file as it is.
+    pub fn reload_file(&self) -> Result<u64, String> {
         let (status, body) = self.admin("POST", "/api/v1/reload");
         let answer: Value = serde_json::from_str(&body).unwrap();
         if status == 200 { Ok(answer["generation"].as_u64().unwrap()) } else { Err(body) }
@@ -211,8 +256,9 @@ impl Drop for Pointsman {
         let _reaped = self.child.wait();
         if std::thread::panicking() {
             let log = self.log();
-            let start = log.ceil_char_boundary(log.len().saturating_sub(TAIL));
-            eprintln!("--- log of pointsman {} ---\n{}---", self.id(), &log[start..]);
+            let tail = &log.as_bytes()[log.len().saturating_sub(TAIL)..];
+            let tail = String::from_utf8_lossy(tail);
+            eprintln!("--- log of pointsman {} ---\n{tail}---", self.id());
         }
         let _kept = fs::remove_dir_all(&self.directory);
     }
