@@ -17,6 +17,8 @@ pub mod balance;
 pub mod health;
 pub mod limits;
 pub mod repeat;
+pub mod route;
+pub mod wire;
 
 // Layer 1: what the operator wrote, and what threads share.
 pub mod config;

@@ -120,6 +120,10 @@ pub const CONFIG_ERRORS: usize = 100;
 /// 10,000 listeners must not cost 10,000 searches.
 pub const CONFIG_COMPARISONS: usize = 200_000;
 
+/// Searches in one run for routes that can never match, about half a second: beyond, a route with
+/// a thousand names and a thousand networks is not warned of.
+pub const SHADOW_SEARCHES: usize = 4_000_000;
+
 /// Levels of maps and lists in a configuration file.
 pub const CONFIG_DEPTH: usize = 32;
 

@@ -46,10 +46,12 @@ const SIDEWAYS: &[(&str, &str)] = &[
 const CRATES: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
     ("clap", &["cli"]),
+    ("idna", &["route"]),
     ("metrics", &["observe"]),
     ("metrics_exporter_prometheus", &["observe"]),
     ("saphyr_parser", &["config"]),
     ("serde_yaml", &["config"]),
+    ("tls_parser", &["wire"]),
 ];
 
 /// Names that say nothing about what is inside.
