@@ -14,6 +14,7 @@ use super::{
     PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
 };
 use crate::balance::{PolicyKind, Spec};
+use crate::route::RouteSpec;
 
 /// `config` for any serde format.
 pub fn effective(config: &Config) -> impl Serialize + '_ {
@@ -175,8 +176,8 @@ struct FileListener<'a> {
 impl<'a> FileListener<'a> {
     fn new(listener: &'a Listener, config: &'a Config) -> Self {
         let alone = match listener.routes.as_slice() {
-            [Route { sni, alpn, source, action: Action::Pool(pool) }]
-                if sni.is_empty() && alpn.is_empty() && source.is_empty() =>
+            [Route { conditions, action: Action::Pool(pool) }]
+                if *conditions == RouteSpec::default() =>
             {
                 Some(pool_name(config, *pool))
             }
@@ -244,21 +245,20 @@ struct FileShare<'a> {
 
 impl<'a> FileRoute<'a> {
     fn new(route: &Route, config: &'a Config) -> Self {
+        let conditions = &route.conditions;
         let mut file = FileRoute {
-            sni: route.sni.iter().map(text).collect(),
-            alpn: route.alpn.iter().map(|name| String::from_utf8_lossy(name).into()).collect(),
-            source: route.source.iter().map(text).collect(),
+            sni: conditions.sni.iter().map(text).collect(),
+            alpn: conditions.alpn.iter().map(|name| String::from_utf8_lossy(name).into()).collect(),
+            source: conditions.source.iter().map(text).collect(),
             pool: None,
             split: None,
             action: None,
         };
         match &route.action {
             Action::Pool(pool) => file.pool = Some(pool_name(config, *pool)),
-            Action::Split(shares) => {
-                let share = |s: &Share| FileShare {
-                    pool: pool_name(config, s.pool),
-                    weight: s.weight,
-                };
+            Action::Split { shares, .. } => {
+                let share =
+                    |s: &Share| FileShare { pool: pool_name(config, s.pool), weight: s.weight };
                 file.split = Some(shares.iter().map(share).collect());
             }
             Action::Reject => file.action = Some("reject"),

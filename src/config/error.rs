@@ -4,8 +4,11 @@ use std::fmt;
 use std::io;
 
 use super::address::AddressFault;
-use super::units::DurationFault;
+use super::prefix::PrefixFault;
+use super::units::{DurationFault, SizeFault};
 use crate::limits::{CONFIG_BYTES, CONFIG_DEPTH, NAME_BYTES};
+use crate::route::{PatternError, SplitError};
+use crate::wire::alpn::AlpnError;
 
 /// A place in a configuration file; both count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,10 +166,10 @@ pub enum Problem {
     Address(#[from] AddressFault),
     #[error(transparent)]
     Prefix(#[from] PrefixFault),
-    #[error("{0} is not a host name to match: {1}")]
-    Host(Quoted, PatternError),
-    #[error("{0} is not a protocol name; those have 1 to 255 bytes, like h2")]
-    Alpn(Quoted),
+    #[error(transparent)]
+    Host(#[from] PatternError),
+    #[error("{0}, like h2")]
+    Alpn(#[from] AlpnError),
 
     // Meaning.
     #[error("an empty name; give it one")]
@@ -204,8 +207,8 @@ pub enum Problem {
     ManyRoutes { count: usize, max: usize },
     #[error("a pool is in the split twice; add up its weights")]
     SplitTwice,
-    #[error("all weights of the split are 0; give one a weight")]
-    SplitZero,
+    #[error(transparent)]
+    Split(#[from] SplitError),
     #[error("`total_bytes` is less than `max_bytes`: one hello could not fit; raise it")]
     TotalBelowMax,
     #[error("`key` has no meaning for {policy}; remove it, or use a hash policy: hash, maglev")]

@@ -11,18 +11,17 @@ use super::bind::Binds;
 use super::compile::relative;
 use super::error::{Place, Problem, Quoted};
 use super::report::Report;
+use super::route::routes;
 use super::units::DurationFault;
 use super::value::{Named, Table, Value};
 use super::warning::Suspicion;
-use super::route::routes;
 use super::{Action, Listener, Pool, Preread, Route, Timeouts, defaults, words};
 use crate::address::Address;
 use crate::limits::{
     DURATION_MAX, HELLO_MAX, HELLO_MIN, HELLOS_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX,
 };
 
-pub(super) const LISTENER: &[&str] =
-    &["bind", "v6_only", "preread", "timeouts", "routes", "pool"];
+pub(super) const LISTENER: &[&str] = &["bind", "v6_only", "preread", "timeouts", "routes", "pool"];
 pub(super) const PREREAD: &[&str] =
     &["always", "timeout", "max_bytes", "total_bytes", "on_timeout"];
 pub(super) const TIMEOUTS: &[&str] =
@@ -60,7 +59,9 @@ pub(super) fn listener(
         preread: defaults::PREREAD,
         routes: Vec::new(),
     };
-    let Some(table) = named.value.table(LISTENER, "a map with `bind` and `pool` or `routes`", report) else {
+    let Some(table) =
+        named.value.table(LISTENER, "a map with `bind` and `pool` or `routes`", report)
+    else {
         return listener;
     };
     listener.v6_only = table.read("v6_only", defaults::V6_ONLY, |v| v.boolean(report));
@@ -155,7 +156,11 @@ fn bind(
     }
 }
 
-pub(super) fn pool_index(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<usize> {
+pub(super) fn pool_index(
+    value: Value<'_>,
+    pools: &Pools<'_>,
+    report: &mut Report,
+) -> Option<usize> {
     let name = value.text("the name of a pool", report)?;
     let index = pools.index.get(name).copied();
     // Without any pool, that error is enough.
@@ -218,12 +223,7 @@ fn timeout_doubts(timeouts: &Timeouts, value: Value<'_>, report: &mut Report) {
 }
 
 /// What looks wrong in a valid listener and its pool.
-pub(super) fn doubts(
-    listener: &Listener,
-    pools: &[Pool],
-    named: &Named<'_>,
-    report: &mut Report,
-) {
+pub(super) fn doubts(listener: &Listener, pools: &[Pool], named: &Named<'_>, report: &mut Report) {
     let wildcard = |a: &Address| a.ip().is_some_and(|a| a.is_ipv6() && a.ip().is_unspecified());
     if listener.v6_only && !listener.bind.iter().any(wildcard) {
         named.warn(Suspicion::UselessV6Only, report);

@@ -15,12 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
 use crate::address::Address;
 use crate::balance;
 use crate::limits::CONFIG_BYTES;
-use crate::route::HostPattern;
+use crate::route::{RouteSpec, Split};
 
 mod address;
 mod bind;
@@ -282,15 +280,11 @@ pub enum OnTimeout {
     Default,
 }
 
-/// Conditions on a new connection, and where it goes. An empty list is no condition.
+/// Conditions on a new connection, and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Any of these host names.
-    pub sni: Vec<HostPattern>,
-    /// Any of these protocols offered.
-    pub alpn: Vec<Vec<u8>>,
-    /// The client's address in any of these.
-    pub source: Vec<IpNet>,
+    /// All of these must hold.
+    pub conditions: RouteSpec,
     /// Where it goes.
     pub action: Action,
 }
@@ -298,7 +292,7 @@ pub struct Route {
 impl Route {
     /// A route that every connection takes.
     pub fn unconditional(action: Action) -> Self {
-        Route { sni: Vec::new(), alpn: Vec::new(), source: Vec::new(), action }
+        Route { conditions: RouteSpec::default(), action }
     }
 }
 
@@ -307,8 +301,13 @@ impl Route {
 pub enum Action {
     /// Index into [`Config::pools`].
     Pool(usize),
-    /// One of several pools.
-    Split(Vec<Share>),
+    /// One of several pools; `split` picks among `shares`.
+    Split {
+        /// In the order of the file.
+        shares: Vec<Share>,
+        /// Over indices into `shares`.
+        split: Split,
+    },
     /// The TLS alert `unrecognized_name`.
     Reject,
     /// RST.
@@ -320,7 +319,7 @@ impl Action {
     pub fn pools(&self) -> Vec<usize> {
         match self {
             Action::Pool(pool) => vec![*pool],
-            Action::Split(shares) => shares.iter().map(|share| share.pool).collect(),
+            Action::Split { shares, .. } => shares.iter().map(|share| share.pool).collect(),
             Action::Reject | Action::Reset => Vec::new(),
         }
     }

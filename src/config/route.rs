@@ -2,23 +2,21 @@
 
 use std::collections::HashSet;
 
-use super::error::{Problem, Quoted};
+use super::error::Problem;
 use super::listener::{Pools, pool_index};
 use super::prefix::parse_prefix;
 use super::report::Report;
 use super::value::{Table, Value};
 use super::{Action, Route, Share};
 use crate::limits::{ROUTES_PER_LISTENER, SPLIT_WEIGHT_MAX};
-use crate::route::HostPattern;
+use crate::route::{HostPattern, PatternError, RouteSpec, Split};
+use crate::wire::Alpn;
 
 pub(super) const ROUTE: &[&str] = &["sni", "alpn", "source", "pool", "split", "action"];
 pub(super) const SPLIT: &[&str] = &["pool", "weight"];
 
 /// Where a route leads; exactly one of these keys.
 const LEADS: [&str; 3] = ["pool", "split", "action"];
-
-/// Protocol names are 1 to 255 bytes (RFC 7301, 3.1).
-const ALPN_BYTES: std::ops::RangeInclusive<usize> = 1..=255;
 
 /// Reads the routes of a listener, in order.
 pub(super) fn routes(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Vec<Route> {
@@ -35,12 +33,14 @@ fn route(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Rou
     let table = value.table(ROUTE, "a map with conditions and `pool`", report)?;
     let sni = each(&table, "sni", "a host name or a list of them", report, host);
     let alpn = each(&table, "alpn", "a protocol name or a list of them", report, alpn);
+    // Each name has been looked at by itself.
+    let alpn = Alpn::from_names(alpn).unwrap_or_default();
     let source = each(&table, "source", "a prefix or a list of them", report, |value, report| {
         let text = value.text("a prefix", report)?;
         parse_prefix(text).map_err(|fault| value.error(fault, report)).ok()
     });
     let action = action(&table, value, pools, report)?;
-    Some(Route { sni, alpn, source, action })
+    Some(Route { conditions: RouteSpec { sni, alpn, source }, action })
 }
 
 /// One value or a list of them, each through `read`.
@@ -63,16 +63,18 @@ fn each<T>(
 
 fn host(value: Value<'_>, report: &mut Report) -> Option<HostPattern> {
     let text = value.text("a host name", report)?;
-    text.parse().map_err(|fault| value.error(Problem::Host(Quoted::new(text), fault), report)).ok()
+    text.parse().map_err(|fault: PatternError| value.error(fault, report)).ok()
 }
 
 fn alpn(value: Value<'_>, report: &mut Report) -> Option<Vec<u8>> {
     let text = value.text("a protocol name", report)?;
-    if !ALPN_BYTES.contains(&text.len()) {
-        value.error(Problem::Alpn(Quoted::new(text)), report);
-        return None;
+    match Alpn::from_names([text]) {
+        Ok(_) => Some(text.as_bytes().to_vec()),
+        Err(fault) => {
+            value.error(fault, report);
+            None
+        }
     }
-    Some(text.as_bytes().to_vec())
 }
 
 fn action(
@@ -95,7 +97,7 @@ fn action(
     }
     match key {
         "pool" => pool_index(value, pools, report).map(Action::Pool),
-        "split" => split(value, pools, report).map(Action::Split),
+        "split" => split(value, pools, report),
         _ => {
             let actions = [("reject", Action::Reject), ("reset", Action::Reset)];
             let words = actions.each_ref().map(|(word, _)| (*word, *word));
@@ -105,7 +107,7 @@ fn action(
     }
 }
 
-fn split(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Vec<Share>> {
+fn split(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Action> {
     let items = value.items("a list of `{ pool: ..., weight: ... }`", report);
     let mut seen = HashSet::new();
     let mut shares = Vec::with_capacity(items.len());
@@ -130,9 +132,14 @@ fn split(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Vec
         }
         shares.push(Share { pool, weight });
     }
-    let complete = shares.len() == items.len() && !items.is_empty();
-    if complete && shares.iter().all(|share| share.weight == 0) {
-        value.error(Problem::SplitZero, report);
+    if shares.len() < items.len() || items.is_empty() {
+        return None;
     }
-    complete.then_some(shares)
+    match Split::new(shares.iter().map(|share| share.weight).enumerate()) {
+        Ok(split) => Some(Action::Split { shares, split }),
+        Err(fault) => {
+            value.error(fault, report);
+            None
+        }
+    }
 }

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use super::words::{KEY_KINDS, word};
+use crate::route::RouteSpec;
+
 use super::{Action, Config, MaxConnections, PanicThreshold, Pool, Route, Short, Workers};
 
 /// Listeners and pools as a table of text, each line ending with a newline.
@@ -36,9 +38,10 @@ const ROUTES_SHOWN: usize = 50;
 const VALUES_SHOWN: usize = 3;
 
 fn conditions(route: &Route) -> String {
-    let sni: Vec<String> = route.sni.iter().map(ToString::to_string).collect();
-    let alpn = route.alpn.iter().map(|name| String::from_utf8_lossy(name).into_owned());
-    let source: Vec<String> = route.source.iter().map(ToString::to_string).collect();
+    let RouteSpec { sni, alpn, source } = &route.conditions;
+    let sni: Vec<String> = sni.iter().map(ToString::to_string).collect();
+    let alpn = alpn.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+    let source: Vec<String> = source.iter().map(ToString::to_string).collect();
     let all = [("sni", sni), ("alpn", alpn.collect()), ("source", source)];
     let shown = all.iter().filter(|(_, values)| !values.is_empty()).map(|(key, values)| {
         let first: Vec<&str> = values.iter().take(VALUES_SHOWN).map(String::as_str).collect();
@@ -55,7 +58,7 @@ fn leads_to(action: &Action, config: &Config) -> String {
     let name = |pool: &usize| config.pools.get(*pool).map_or("", |pool| &pool.name).to_owned();
     match action {
         Action::Pool(pool) => name(pool),
-        Action::Split(shares) => {
+        Action::Split { shares, .. } => {
             let shares: Vec<String> =
                 shares.iter().map(|s| format!("{} {}", name(&s.pool), s.weight)).collect();
             format!("split: {}", shares.join(", "))

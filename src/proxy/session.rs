@@ -52,7 +52,8 @@ pub(super) async fn serve(
     };
     let peers = (accepted.client, accepted.local);
     let connection = connection(&peers, read.hello.as_ref());
-    let pool = match route(&listener, &connection, read.hello.as_ref()) {
+    let source = peers.0.map(|client| client.ip());
+    let pool = match route(&listener, &connection, read.hello.as_ref(), source) {
         Ok(pool) => pool,
         Err(refusal) => return refuse(client, refusal, read.hello.is_some(), account).await,
     };
@@ -106,13 +107,11 @@ fn route(
     listener: &Listener,
     connection: &Tuple<'_>,
     hello: Option<&ClientHello>,
+    source: Option<IpAddr>,
 ) -> Result<Arc<Pool>, Refusal> {
     let none = Alpn::default();
-    let request = Request {
-        sni: connection.sni,
-        alpn: hello.map_or(&none, |hello| &hello.alpn),
-        source: connection.client.ip(),
-    };
+    let request =
+        Request { sni: connection.sni, alpn: hello.map_or(&none, |hello| &hello.alpn), source };
     let found = listener.routes.find(&request).and_then(|index| listener.actions.get(index));
     match found.ok_or(Refusal::NoRoute)? {
         Lead::Pool(pool) => Ok(pool.clone()),

@@ -8,7 +8,7 @@ use crate::balance::key::KeyKind;
 use crate::balance::{BuildError, Member, Policy};
 use crate::config::{self, Action, Config};
 use crate::health::State;
-use crate::route::{RouteSpec, Routes, Split};
+use crate::route::Routes;
 use crate::state::Registry;
 
 /// Compiles `config`. `sockets` has the bound addresses of each listener, in its order. What the
@@ -44,22 +44,17 @@ fn build_listener(
 ) -> Listener {
     let lead = |action: &Action| match action {
         Action::Pool(pool) => Lead::Pool(pools[*pool].clone()),
-        Action::Split(shares) => {
-            let split = Split::new(shares.iter().map(|share| share.weight));
-            Lead::Split(split, shares.iter().map(|share| pools[share.pool].clone()).collect())
+        Action::Split { shares, split } => {
+            let pools = shares.iter().map(|share| pools[share.pool].clone());
+            Lead::Split(split.clone(), pools.collect())
         }
         Action::Reject => Lead::Reject,
         Action::Reset => Lead::Reset,
     };
-    let routes = Routes::compile(listener.routes.iter().map(|route| RouteSpec {
-        sni: route.sni.clone(),
-        alpn: route.alpn.clone(),
-        source: route.source.clone(),
-    }));
+    let conditions: Vec<_> = listener.routes.iter().map(|route| route.conditions.clone()).collect();
+    let routes = Routes::compile(&conditions);
     let actions: Vec<Lead> = listener.routes.iter().map(|route| lead(&route.action)).collect();
-    let by_name = |pool: &Arc<Pool>| {
-        pool.spec.policy.hashes() && pool.spec.key == KeyKind::Sni
-    };
+    let by_name = |pool: &Arc<Pool>| pool.spec.policy.hashes() && pool.spec.key == KeyKind::Sni;
     let hashes_name = actions.iter().flat_map(Lead::pools).any(by_name);
     Listener {
         name: listener.name.clone(),

@@ -79,7 +79,7 @@ impl Listener {
 pub enum Lead {
     /// To this pool.
     Pool(Arc<Pool>),
-    /// To one of these pools; indices of the split are theirs.
+    /// To one of these pools, whose indices the split gives.
     Split(Split, Vec<Arc<Pool>>),
     /// To the TLS alert `unrecognized_name`.
     Reject,
@@ -96,13 +96,8 @@ pub fn split_pool<'a>(
 ) -> Option<&'a Arc<Pool>> {
     let first = pools.first()?;
     let key = if first.spec.policy.hashes() { first.spec.key } else { KeyKind::Source };
-    // Another seed than the policies', or a share of the split would be a part of their tables.
-    let hash = key.hash(connection, first.hash_seed ^ SPLIT_SEED);
-    pools.get(split.pick(hash)).or(Some(first))
+    pools.get(split.pick(key.hash(connection, first.hash_seed)))
 }
-
-/// Any number that is not 0 will do, as long as it stays the same.
-const SPLIT_SEED: u64 = 0x7370_6c69_7421;
 
 impl Lead {
     /// The pools it may lead to.
