@@ -2,6 +2,8 @@
 
 mod harness;
 
+mod admin_server;
+mod command_line;
 mod first_steps;
 mod health;
 mod reload;

@@ -16,7 +16,7 @@ mod stream;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
-pub use command::{Answer, command, finish};
+pub use command::{Answer, Background, command, finish};
 pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
