@@ -6,5 +6,6 @@ mod admin_server;
 mod command_line;
 mod first_steps;
 mod health;
+mod real_peers;
 mod reload;
 mod reload_rules;

@@ -33,11 +33,17 @@ pub fn finish(command: &mut Command) -> Answer {
     let mut running = Running(child);
     let Running(child) = &mut running;
     let status = wait_for(&format!("{command:?} to end"), || child.try_wait().unwrap());
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    let stdout = text(child.stdout.take().unwrap());
+    let stderr = text(child.stderr.take().unwrap());
     let code = status.code().unwrap_or_else(|| panic!("{command:?}: {status}\n{stderr}"));
     Answer { code, stdout, stderr }
+}
+
+/// Everything; programs print what their peers sent, which need not be text.
+fn text(mut pipe: impl Read) -> String {
+    let mut bytes = Vec::new();
+    pipe.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl Answer {

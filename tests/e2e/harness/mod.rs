@@ -4,6 +4,7 @@
 mod admin;
 mod backend;
 mod command;
+mod haproxy;
 mod hideable;
 mod metrics;
 mod nginx;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 pub use backend::Backend;
 pub use command::{Answer, Background, command, finish};
+pub use haproxy::Haproxy;
 pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
