@@ -61,6 +61,10 @@ pub struct Check {
     /// Configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
+
+    /// Print the whole configuration with every default filled in, as YAML, and no summary
+    #[arg(long)]
+    pub effective: bool,
 }
 
 /// Ask the running process to reload its configuration

@@ -13,7 +13,12 @@ pub fn run(args: &Check) -> anyhow::Result<ExitCode> {
             for warning in &checked.warnings {
                 complain(&format!("{}:{warning}", args.config.display()));
             }
-            io::stdout().write_all(config::summary(&checked.config).as_bytes())?;
+            let text = if args.effective {
+                config::effective_yaml(&checked.config)?
+            } else {
+                config::summary(&checked.config)
+            };
+            io::stdout().write_all(text.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
         Err(errors) => {

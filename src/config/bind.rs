@@ -1,7 +1,7 @@
 //! Which addresses are taken: each is bound once, in whatever spelling.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::error::{Place, Problem, Quoted};
 use crate::address::Address;
@@ -9,13 +9,23 @@ use crate::address::Address;
 /// The addresses bound so far.
 #[derive(Debug, Default)]
 pub(super) struct Binds {
-    taken: HashMap<Address, Bound>,
+    taken: HashMap<Address, Place>,
+    /// What the kernel would find in the way of others at the same port.
+    ports: HashMap<u16, Families>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Bound {
-    place: Place,
-    v6_only: bool,
+/// The first address bound for each family: an unspecified one is in the way of all the others
+/// of its family, and they are in its way.
+#[derive(Debug, Default)]
+struct Families {
+    v4: Family,
+    v6: Family,
+}
+
+#[derive(Debug, Default)]
+struct Family {
+    unspecified: Option<(SocketAddr, Place)>,
+    specific: Option<(SocketAddr, Place)>,
 }
 
 impl Binds {
@@ -29,36 +39,50 @@ impl Binds {
         if address.ip().is_some_and(|ip| ip.port() == 0) {
             return Ok(());
         }
-        let quoted = || Quoted::new(&address.to_string());
-        if let Some(other) = self.taken.get(address) {
-            return Err(Problem::BindTwice { address: quoted(), first: other.place });
+        if let Some(first) = self.taken.get(address) {
+            let address = Quoted::new(&address.to_string());
+            return Err(Problem::BindTwice { address, first: *first });
         }
-        if let Some(twin) = twin(address) {
-            let dual = |bound: &Bound| match twin.ip() {
-                Some(SocketAddr::V6(_)) => !bound.v6_only,
-                _ => !v6_only,
-            };
-            if let Some(other) = self.taken.get(&twin).filter(|bound| dual(bound)) {
-                return Err(Problem::BindOverlap {
-                    address: quoted(),
-                    other: Quoted::new(&twin.to_string()),
-                    first: other.place,
-                });
+        if let Some(ip) = address.ip() {
+            let port = self.ports.entry(ip.port()).or_default();
+            if let Some((other, first)) = port.in_the_way(ip, v6_only) {
+                let (address, other) = (ip.to_string(), other.to_string());
+                let (address, other) = (Quoted::new(&address), Quoted::new(&other));
+                return Err(Problem::BindOverlap { address, other, first });
             }
+            port.take(ip, v6_only, place);
         }
-        self.taken.insert(address.clone(), Bound { place, v6_only });
+        self.taken.insert(address.clone(), place);
         Ok(())
     }
 }
 
-/// `[::]` for `0.0.0.0` and the other way round: without `v6_only`, the first takes both.
-fn twin(address: &Address) -> Option<Address> {
-    let address = address.ip().filter(|ip| ip.ip().is_unspecified())?;
-    let other = match address.ip() {
-        IpAddr::V4(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-    };
-    Some(Address::Ip(SocketAddr::new(other, address.port())))
+impl Families {
+    fn in_the_way(&self, address: SocketAddr, v6_only: bool) -> Option<(SocketAddr, Place)> {
+        let unspecified = address.ip().is_unspecified();
+        let of = |family: &Family| {
+            family.unspecified.or(if unspecified { family.specific } else { None })
+        };
+        match address {
+            SocketAddr::V4(_) => of(&self.v4),
+            SocketAddr::V6(_) if unspecified && !v6_only => of(&self.v6).or(of(&self.v4)),
+            SocketAddr::V6(_) => of(&self.v6),
+        }
+    }
+
+    fn take(&mut self, address: SocketAddr, v6_only: bool, place: Place) {
+        let unspecified = address.ip().is_unspecified();
+        let note = |family: &mut Family| {
+            let slot = if unspecified { &mut family.unspecified } else { &mut family.specific };
+            slot.get_or_insert((address, place));
+        };
+        if address.is_ipv4() || unspecified && !v6_only {
+            note(&mut self.v4);
+        }
+        if address.is_ipv6() {
+            note(&mut self.v6);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +106,15 @@ mod tests {
             ("[::]:80", true, "[::]:80", true, false),
             ("[::]:80", false, "[::ffff:0.0.0.0]:80", false, false),
             ("[::]:0", false, "0.0.0.0:0", false, true),
+            ("0.0.0.0:80", false, "10.0.0.1:80", false, false),
+            ("10.0.0.1:80", false, "0.0.0.0:80", false, false),
+            ("0.0.0.0:80", false, "10.0.0.1:81", false, true),
+            ("[::]:80", false, "10.0.0.1:80", false, false),
+            ("10.0.0.1:80", false, "[::]:80", false, false),
+            ("[::]:80", true, "10.0.0.1:80", false, true),
+            ("[::]:80", true, "[2001:db8::1]:80", false, false),
+            ("[2001:db8::1]:80", false, "[::]:80", true, false),
+            ("0.0.0.0:80", false, "[2001:db8::1]:80", false, true),
             ("unix:/a/b", false, "unix:/a//b", false, false),
             ("unix:/a/b", false, "unix:/a/./b", false, false),
             ("unix:/a/b", false, "unix:/a/c", false, true),

@@ -20,6 +20,15 @@ pub fn effective(config: &Config) -> impl Serialize + '_ {
     File(config)
 }
 
+/// `config` as a YAML file that says everything.
+///
+/// # Errors
+///
+/// What the YAML library says, on a configuration that no file could have.
+pub fn effective_yaml(config: &Config) -> Result<String, serde_yaml::Error> {
+    serde_yaml::to_string(&effective(config))
+}
+
 struct File<'a>(&'a Config);
 
 impl Serialize for File<'_> {

@@ -89,7 +89,7 @@ pub enum Problem {
     // The file as a text.
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
-    #[error("larger than {} MiB; split the fleet, not the file", CONFIG_BYTES >> 20)]
+    #[error("larger than {} MiB; is this the right file?", CONFIG_BYTES >> 20)]
     TooLarge,
     #[error("not UTF-8; save the file as UTF-8")]
     NotUtf8,
@@ -186,8 +186,8 @@ pub enum Problem {
     #[error("{address} is bound twice, here and {first}; give each its own address")]
     BindTwice { address: Quoted, first: Place },
     #[error(
-        "{address} and {other}, bound {first}, both take IPv4; \
-         remove one, or set `v6_only: true` where [::] is"
+        "{address} and {other}, bound {first}, overlap; \
+         remove one, or set `v6_only: true` where [::] takes IPv4 too"
     )]
     BindOverlap { address: Quoted, other: Quoted, first: Place },
     #[error("`key` has no meaning for {policy}; remove it, or use a hash policy: hash, maglev")]

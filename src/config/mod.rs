@@ -40,7 +40,7 @@ mod words;
 mod tests;
 
 pub use address::{AddressFault, parse_address};
-pub use effective::effective;
+pub use effective::{effective, effective_yaml};
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
 pub use summary::summary;

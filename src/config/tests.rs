@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::document::{Kind, Node};
 use super::report::Report;
 use super::{Config, compile, listener, pool};
-use super::{check_text, effective, from_flags, parse, summary};
+use super::{check_text, effective, effective_yaml, from_flags, parse, summary};
 
 const MINIMAL: &str = include_str!("../../conf/minimal.yaml");
 const FULL: &str = include_str!("../../conf/full.yaml");
@@ -108,6 +108,13 @@ fn effective_hides_nothing_but_secrets() {
         let found = value.pointer(pointer).map(ToString::to_string);
         assert_eq!(found.as_deref(), Some(expected), "{pointer}");
     }
+}
+
+#[test]
+fn effective_yaml_reads_back() {
+    let config = read(FULL);
+    let written = effective_yaml(&config).unwrap();
+    assert_eq!(read(&written), config, "{written}");
 }
 
 #[test]

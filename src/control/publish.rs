@@ -210,7 +210,7 @@ fn prepare(
 fn bind(address: &Address, v6_only: bool, workers: usize) -> Result<ListenSocket, String> {
     let bound = listen::bind(address, v6_only, workers)
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    Ok(ListenSocket { bind: address.clone(), v6_only, local: bound.local, fds: bound.fds })
+    Ok(ListenSocket::new(address.clone(), v6_only, bound.local, bound.fds))
 }
 
 /// An access log that cannot be written is an error before it is lost records.
@@ -229,12 +229,12 @@ fn take_effect(process: &Process, snapshot: &Snapshot) {
     for entrance in &snapshot.listeners {
         let options = TcpOptions::from(&entrance.listener.timeouts);
         for socket in entrance.sockets.iter().filter(|socket| socket.local.ip().is_some()) {
-            for fd in &socket.fds {
+            socket.for_each(|fd| {
                 if let Err(error) = sys::socket::set_tcp_options(fd, &options) {
                     let listener = &entrance.listener.name;
                     tracing::warn!(%listener, %error, "cannot set TCP options");
                 }
-            }
+            });
         }
     }
     for pool in &snapshot.pools {

@@ -97,9 +97,22 @@ mod tests {
         assert_eq!(attempt(&address).await.unwrap_err(), ConnectFailure::Refused);
         let missing = attempt("unix:/nonexistent/pointsman.sock").await.unwrap_err();
         assert_eq!(missing, ConnectFailure::Refused);
-        // Class E addresses have no route.
-        let unreachable = attempt("240.0.0.1:9").await.unwrap_err();
-        assert_eq!(unreachable, ConnectFailure::Unreachable);
+    }
+
+    #[test]
+    fn reason_and_fault_of_an_error() {
+        for (errno, reason, ours) in [
+            (Errno::CONNREFUSED, ConnectFailure::Refused, false),
+            (Errno::TIMEDOUT, ConnectFailure::Timeout, false),
+            (Errno::HOSTUNREACH, ConnectFailure::Unreachable, false),
+            (Errno::NETUNREACH, ConnectFailure::Unreachable, false),
+            (Errno::ADDRNOTAVAIL, ConnectFailure::LocalPorts, true),
+            (Errno::MFILE, ConnectFailure::Other, true),
+            (Errno::ACCESS, ConnectFailure::Other, false),
+        ] {
+            let error = io::Error::from_raw_os_error(errno.raw_os_error());
+            assert_eq!(classify(&error), ConnectError { reason, ours }, "{error}");
+        }
     }
 
     #[tokio::test]

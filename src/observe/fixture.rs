@@ -1,6 +1,6 @@
 //! A process with one listener and one pool, for the tests of this module.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use crate::address::Address;
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
 use crate::config::{
-    Admin, Config, Connect, Log, LogFormat, LogLevel, MaxConnections, PanicThreshold, Shutdown,
-    Timeouts, Workers,
+    self, Admin, Config, Connect, Log, LogFormat, LogLevel, MaxConnections, PanicThreshold,
+    Shutdown, Timeouts, Workers,
 };
-use crate::health::State;
-use crate::snapshot::{Backend, Listener, Pool, Snapshot};
+use crate::snapshot::{self, Snapshot};
 use crate::state::Process;
 use crate::state::process::Inbox;
 
@@ -40,50 +39,44 @@ impl Fixture {
     }
 }
 
-/// A backend's address is a function of its name.
+/// A backend's address is a function of its name, and in the same order.
 fn address(name: &str) -> Address {
-    let host = xxhash_rust::xxh64::xxh64(name.as_bytes(), 0) as u32;
-    Address::Ip(SocketAddr::from((Ipv4Addr::from(host), 80)))
+    Address::Unix(format!("/{name}").into())
 }
 
 fn snapshot(process: &Process, name: &str, backends: &[&str]) -> Arc<Snapshot> {
-    let name: Arc<str> = name.into();
-    let backends = backends.iter().map(|&backend| {
-        let backend: Arc<str> = backend.into();
-        let state = process.registry.backend(&name, &backend, &address(&backend), State::Up);
-        Backend { name: backend, weight: 1, state }
-    });
-    let pool = Arc::new(Pool {
-        name: name.clone(),
-        spec: Spec { policy: PolicyKind::LeastConn, key: KeyKind::Source, table_size: 65_537 },
-        backends: backends.collect(),
-        connect: Connect { timeout: Duration::from_secs(1), attempts: 3 },
-        panic_threshold: PanicThreshold::Percent(0),
-        state: process.registry.pool(&name),
-    });
-    let listener = Listener {
-        name: name.clone(),
-        timeouts: Timeouts {
-            idle: None,
-            half_closed: None,
-            lifetime: None,
-            keepalive: None,
-            user_timeout: None,
-        },
-        pool: pool.clone(),
-        state: process.registry.listener(&name),
-        sockets: Vec::new(),
-    };
-    Arc::new(Snapshot {
-        generation: 1,
-        config: Arc::new(config()),
-        listeners: vec![Arc::new(listener)],
-        pools: vec![pool],
-    })
+    let config = Arc::new(config(name.into(), backends));
+    let nothing_bound = vec![Vec::new()];
+    Arc::new(
+        snapshot::build(config, 1, nothing_bound, &process.registry)
+            .expect("a valid configuration"),
+    )
 }
 
-fn config() -> Config {
+fn config(name: Arc<str>, backends: &[&str]) -> Config {
     let bind = Address::Ip((Ipv4Addr::LOCALHOST, 0).into());
+    let backends = backends.iter().map(|&backend| config::Backend {
+        name: backend.into(),
+        address: address(backend),
+        weight: 1,
+    });
+    let pool = config::Pool {
+        name: name.clone(),
+        balance: Spec { policy: PolicyKind::LeastConn, key: KeyKind::Source, table_size: 65_537 },
+        backends: backends.collect(),
+        health: None,
+        panic_threshold: PanicThreshold::Percent(0),
+        connect: Connect { timeout: Duration::from_secs(1), attempts: 3 },
+    };
+    let timeouts = Timeouts {
+        idle: None,
+        half_closed: None,
+        lifetime: None,
+        keepalive: None,
+        user_timeout: None,
+    };
+    let listener =
+        config::Listener { name, bind: vec![bind.clone()], v6_only: false, timeouts, pool: 0 };
     Config {
         workers: Workers::Auto,
         hash_seed: 0,
@@ -92,7 +85,7 @@ fn config() -> Config {
         access_log: None,
         shutdown: Shutdown { delay: Duration::ZERO, grace: Duration::ZERO },
         max_connections: MaxConnections::Auto,
-        listeners: Vec::new(),
-        pools: Vec::new(),
+        listeners: vec![listener],
+        pools: vec![pool],
     }
 }

@@ -37,8 +37,7 @@ impl Acceptor {
         socket: &Arc<ListenSocket>,
         listener: &Arc<Listener>,
     ) -> io::Result<Rc<Self>> {
-        let fd = socket.fds[worker.index].try_clone()?;
-        let fd = crate::sys::event::register(fd)?;
+        let fd = crate::sys::event::register(socket.descriptor(worker.index)?)?;
         let acceptor = Rc::new(Acceptor {
             socket: socket.clone(),
             listener: RefCell::new(listener.clone()),

@@ -62,7 +62,7 @@ pub(super) async fn serve(
         result = connect_any(&pool, &tuple, &options, account) => result,
     };
     drop(pool);
-    let connected = match connected {
+    let mut connected = match connected {
         Ok(connected) => connected,
         Err(termination) => {
             account.ends(termination);
@@ -70,10 +70,10 @@ pub(super) async fn serve(
             return termination;
         }
     };
-    let ended = carry(&mut client, connected, first, &timeouts, account, order).await;
+    let ended = carry(&mut client, &mut connected, first, &timeouts, account, order).await;
     account.ends(ended.termination);
     if !ended.told {
-        close::by_fin(client).await;
+        tokio::join!(close::by_fin(client), close::by_fin(connected.socket));
     }
     ended.termination
 }
@@ -81,22 +81,17 @@ pub(super) async fn serve(
 /// Relays, and says how the relay ended and who still has to be told.
 async fn carry(
     client: &mut Socket,
-    connected: Connected,
+    connected: &mut Connected,
     first: Vec<u8>,
     timeouts: &relay::Timeouts,
     account: &mut Account,
     order: &Order,
 ) -> Ended {
-    let Connected { socket: mut backend, lease, pool } = connected;
-    let session = Link {
-        account,
-        lease: &lease,
-        order,
-        connected: Instant::now(),
-        first_byte: Cell::new(None),
-    };
+    let Connected { socket: backend, lease, pool } = connected;
+    let session =
+        Link { account, lease, order, connected: Instant::now(), first_byte: Cell::new(None) };
     let worker = session.account.worker().clone();
-    let end = relay(client, &mut backend, first, timeouts, &worker.scratch, &session).await;
+    let end = relay(client, backend, first, timeouts, &worker.scratch, &session).await;
     let first_byte = session.first_byte.get();
     if let Some(took) = first_byte {
         pool.first_byte_seconds.record(worker.index, took);

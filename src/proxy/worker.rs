@@ -127,6 +127,8 @@ impl Worker {
         }
         for acceptor in acceptors {
             acceptor.finished().await;
+            // The snapshot still has the socket, where connections would wait for nobody.
+            acceptor.socket.close(worker.index);
         }
         worker.drain(phases).await;
     }

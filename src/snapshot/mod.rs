@@ -3,8 +3,9 @@
 mod build;
 mod pool;
 
+use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use build::build;
 pub use pool::{Backend, Pool, Tried};
@@ -58,8 +59,49 @@ pub struct ListenSocket {
     pub v6_only: bool,
     /// The address as bound (the kernel chose the port where 0 was asked for).
     pub local: Address,
-    /// One descriptor a worker.
-    pub fds: Vec<OwnedFd>,
+    /// One descriptor a worker. Each worker takes its own away when the process is stopping,
+    /// since the snapshot lives longer than the process may be connected to. The locks are taken
+    /// when a socket comes, changes or goes, never for a connection.
+    fds: Vec<Mutex<Option<OwnedFd>>>,
+}
+
+impl ListenSocket {
+    /// A bound address as configured and as the kernel has it, with a descriptor a worker.
+    pub fn new(bind: Address, v6_only: bool, local: Address, fds: Vec<OwnedFd>) -> Self {
+        let fds = fds.into_iter().map(|fd| Mutex::new(Some(fd))).collect();
+        ListenSocket { bind, v6_only, local, fds }
+    }
+
+    /// A descriptor of its own for this worker to accept from.
+    ///
+    /// # Errors
+    ///
+    /// No descriptor is left, or the worker has closed it for good.
+    pub fn descriptor(&self, worker: usize) -> io::Result<OwnedFd> {
+        match lock(&self.fds[worker]).as_ref() {
+            Some(fd) => fd.try_clone(),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Does something to each descriptor that is open.
+    pub fn for_each(&self, mut act: impl FnMut(&OwnedFd)) {
+        for fd in &self.fds {
+            if let Some(fd) = lock(fd).as_ref() {
+                act(fd);
+            }
+        }
+    }
+
+    /// Closes this worker's descriptor. With the last one closed, connections are refused.
+    pub fn close(&self, worker: usize) {
+        lock(&self.fds[worker]).take();
+    }
+}
+
+fn lock(fd: &Mutex<Option<OwnedFd>>) -> MutexGuard<'_, Option<OwnedFd>> {
+    // Nobody panics while holding it, and an option is whole at any time.
+    fd.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Snapshot {

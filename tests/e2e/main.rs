@@ -2,10 +2,23 @@
 
 mod harness;
 
+mod addresses;
 mod admin_server;
+mod baseline;
+mod bulk;
 mod command_line;
+mod connecting;
+mod ends;
 mod first_steps;
 mod health;
+mod picks;
+mod quiet;
 mod real_peers;
 mod reload;
 mod reload_rules;
+mod resets;
+mod shortage;
+mod shutdown;
+mod soak;
+mod timeouts;
+mod vanished;

@@ -126,7 +126,7 @@ fn broken(index: usize, taken: &str) -> (String, String) {
         ),
         4 => (String::new(), "yaml:1:1: `listeners` is missing"),
         _ => (
-            edge.replace("127.0.0.1:0\"", &format!("127.0.0.1:0\", v6_only: no")) + pools,
+            edge.replace("127.0.0.1:0\"", "127.0.0.1:0\", v6_only: no") + pools,
             "yaml:3:52: listeners.edge.v6_only",
         ),
     };
@@ -231,7 +231,7 @@ fn reloads_cost_nothing_that_lasts() {
         pointsman.resident()
     };
     // Probes come and go, and so do their descriptors.
-    let descriptors = || (0..50).map(|_| (pass(2 * MS), pointsman.usage().descriptors).1).min();
+    let descriptors = || (0..50).map(|_| (pass(2 * MS), pointsman.usage().descriptors()).1).min();
     let resident = rounds(40);
     let few = descriptors();
     let resident_after = rounds(RELOADS);

@@ -125,7 +125,7 @@ fn ready_follows_the_phase() {
 #[test]
 fn status_says_what_is_known() {
     let server = tcp();
-    server.fixture.listeners[0].state.opened(0);
+    server.fixture.listeners[0].listener.state.opened(0);
     let backend = &server.fixture.pools[0].backends[1].state;
     backend.checked(CheckReport {
         time: std::time::SystemTime::now(),

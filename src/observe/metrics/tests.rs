@@ -93,7 +93,7 @@ const ODD: &str = "a\"b\\c\\\\\"\\n d=é🚀{},\n\\";
 #[test]
 fn text_is_strict_and_odd_names_arrive() {
     let fixture = Fixture::new(ODD, &[ODD, "plain"]);
-    let listener = &fixture.snapshot.listeners[0].state;
+    let listener = &fixture.snapshot.listeners[0].listener.state;
     listener.opened(0);
     listener.opened(1);
     listener.opened(1);
@@ -215,7 +215,7 @@ fn removed_backend_keeps_series_while_it_has_sessions() {
 #[test]
 fn totals_agree_at_every_scrape() {
     let fixture = Fixture::new("l", &["b"]);
-    let state = fixture.snapshot.listeners[0].state.clone();
+    let state = fixture.snapshot.listeners[0].listener.state.clone();
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stopped = stop.clone();
     let worker = std::thread::spawn(move || {
@@ -251,7 +251,7 @@ fn totals_agree_at_every_scrape() {
 fn number_of_series_depends_on_the_configuration_alone() {
     let fixture = Fixture::new("l", &["b"]);
     let before = Parsed::read(&fixture.render()).series.len();
-    let state = &fixture.snapshot.listeners[0].state;
+    let state = &fixture.snapshot.listeners[0].listener.state;
     for n in 0..100_000 {
         state.opened(0);
         state.closed(0, Termination::ALL[n % Termination::ALL.len()], Duration::from_micros(1));

@@ -88,12 +88,11 @@ impl Backend {
         })
     }
 
-    /// Sends so many bytes of the pattern, then FIN, then waits for the client's.
+    /// Sends so many bytes of the pattern, then FIN. Its client, a health check perhaps, may leave
+    /// before the end.
     pub fn source(bytes: u64) -> Self {
         Self::serving(move |mut stream| {
-            stream.send(bytes);
-            stream.finish();
-            stream.expect_end();
+            while stream.sent() < bytes && stream.try_send(bytes - stream.sent()).is_ok() {}
         })
     }
 
@@ -101,7 +100,9 @@ impl Backend {
     pub fn sink() -> Self {
         Self::serving(|mut stream| {
             let bytes = stream.receive_all().expect("a pattern and FIN");
-            stream.write(format!("{bytes}\n").as_bytes());
+            if bytes > 0 {
+                stream.write(format!("{bytes}\n").as_bytes());
+            }
         })
     }
 

@@ -12,6 +12,7 @@ mod pattern;
 mod pointsman;
 mod process;
 mod record;
+mod session;
 mod stream;
 
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ pub use nginx::Nginx;
 pub use pointsman::{Pointsman, fresh_directory};
 pub use process::Usage;
 pub use record::Record;
+pub use session::{Session, Side, expect_record};
 pub use stream::Stream;
 
 /// How long anything may take that should happen at once: long enough for a busy machine.

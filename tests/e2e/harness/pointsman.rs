@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
 
 use super::admin::request;
@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::process::{Usage, cpu_time, resident, usage};
 use super::record::Record;
 use super::stream::Stream;
-use super::{wait_for, wait_until};
+use super::{pass, wait_for, wait_until};
 
 /// How much of the log a failed test prints.
 const TAIL: usize = 16 * 1024;
@@ -41,17 +41,8 @@ impl Pointsman {
         Self::spawn_by(Command::new(env!("CARGO_BIN_EXE_pointsman")), yaml)
     }
 
-    /// As [`Pointsman::start`], in a network namespace.
-    pub fn start_in(namespace: &str, yaml: &str) -> Self {
-        let mut command = Command::new("ip");
-        // It replaces itself with the program, so that the child is pointsman all the same.
-        command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_pointsman")]);
-        let mut pointsman = Self::spawn_by(command, yaml);
-        pointsman.wait_ready();
-        pointsman
-    }
-
-    fn spawn_by(mut command: Command, yaml: &str) -> Self {
+    /// As [`Pointsman::spawn`], by a command that may wrap the program, but must become it.
+    pub fn spawn_by(mut command: Command, yaml: &str) -> Self {
         let directory = fresh_directory();
         write_config(&directory, yaml);
         let log = fs::File::create(directory.join("log")).unwrap();
@@ -197,6 +188,16 @@ impl Pointsman {
         usage(self.id())
     }
 
+    /// The least of what it uses in a short while: what the admin server has just answered may
+    /// still be closing.
+    pub fn usage_at_rest(&self) -> Usage {
+        let looks = std::iter::repeat_with(|| {
+            pass(Duration::from_millis(5));
+            self.usage()
+        });
+        looks.take(40).min_by_key(|usage| usage.descriptors()).expect("40 looks")
+    }
+
     /// Resident memory in bytes.
     pub fn resident(&self) -> u64 {
         resident(self.id())
@@ -209,7 +210,9 @@ impl Pointsman {
 
     /// Sets how many descriptors it may have from now on.
     pub fn limit_descriptors(&self, limit: u64) {
-        let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+        // The hard limit stays: not everybody may raise it again.
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: Some(limit), maximum };
         prlimit(Some(self.pid()), Resource::Nofile, limit).unwrap();
     }
 

@@ -4,18 +4,42 @@ use std::fs;
 use std::time::Duration;
 
 /// A moment's use of what must come back to where it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Open descriptors.
-    pub descriptors: usize,
-    /// Threads.
+    /// Open descriptors of sockets.
+    pub sockets: usize,
+    /// Of pipes, which the program keeps some of.
+    pub pipes: usize,
+    /// All other open descriptors.
+    pub others: usize,
+    /// Threads, but for those of the control plane, which come and go.
     pub threads: usize,
+}
+
+impl Usage {
+    /// Open descriptors of every kind.
+    pub fn descriptors(self) -> usize {
+        self.sockets + self.pipes + self.others
+    }
 }
 
 /// Reads [`Usage`].
 pub fn usage(id: u32) -> Usage {
-    let count = |what: &str| fs::read_dir(format!("/proc/{id}/{what}")).unwrap().count();
-    Usage { descriptors: count("fd"), threads: count("task") }
+    let mut usage = Usage::default();
+    for entry in fs::read_dir(format!("/proc/{id}/fd")).unwrap().flatten() {
+        // It may be closed by now.
+        let Ok(target) = fs::read_link(entry.path()) else { continue };
+        match target.to_string_lossy().split_once(':') {
+            Some(("socket", _)) => usage.sockets += 1,
+            Some(("pipe", _)) => usage.pipes += 1,
+            _ => usage.others += 1,
+        }
+    }
+    for entry in fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten() {
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        usage.threads += usize::from(!name.is_empty() && name.trim() != "control");
+    }
+    usage
 }
 
 /// Resident memory in bytes.

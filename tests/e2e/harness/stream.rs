@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::PATIENCE;
@@ -39,6 +40,15 @@ impl Stream {
     /// As [`Stream::connect`], where it may fail.
     pub fn try_connect(address: &str) -> io::Result<Self> {
         Self::connect_with(address, |_| Ok(()))
+    }
+
+    /// Connects and is reset at once.
+    pub fn expect_turned_away(address: &str) {
+        match Self::try_connect(address) {
+            Ok(mut stream) => stream.expect_reset(),
+            // Connecting and being reset was seen as one.
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+        }
     }
 
     /// Connects from a source address, any port of it if that is 0.
@@ -118,6 +128,41 @@ impl Stream {
         self.sent.position() - before
     }
 
+    /// Bytes of the pattern sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.position()
+    }
+
+    /// Sends while it receives, so many bytes of the pattern each way.
+    pub fn exchange(&mut self, send: u64, receive: u64) {
+        let mut sending = self.other_half();
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(move || {
+                sending.send(send);
+                sending.sent
+            });
+            self.receive(receive);
+            self.sent = sending.join().expect("sending");
+        });
+    }
+
+    /// Bytes sent that the other end's kernel has not acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        pointsman::sys::socket::unacknowledged(&*self.socket).unwrap() as u64
+    }
+
+    /// Whether the connection is gone in both directions, told without reading.
+    pub fn is_broken(&self) -> bool {
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    }
+
+    /// Whether FIN or RST has come, told without reading.
+    pub fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::RDHUP)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    }
+
     /// Bytes of the pattern received so far.
     pub fn received(&self) -> u64 {
         self.received.position()
@@ -125,19 +170,23 @@ impl Stream {
 
     /// Receives exactly the next `bytes` of the pattern.
     pub fn receive(&mut self, bytes: u64) {
+        self.try_receive(bytes).unwrap_or_else(|error| panic!("receive {bytes} bytes: {error}"));
+    }
+
+    /// As [`Stream::receive`], where the connection may end early.
+    pub fn try_receive(&mut self, bytes: u64) -> io::Result<()> {
         let mut buffer = vec![0; 256 * 1024];
         let mut left = bytes;
         while left > 0 {
             let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            match (&*self.socket).read(&mut buffer[..most]) {
-                Ok(0) => panic!("end of stream with {left} of {bytes} bytes missing"),
-                Ok(read) => {
-                    self.received.check(&buffer[..read]);
-                    left -= read as u64;
-                }
-                Err(error) => panic!("receive, with {left} of {bytes} bytes missing: {error}"),
+            let read = (&*self.socket).read(&mut buffer[..most])?;
+            if read == 0 {
+                return Err(io::Error::other(format!("end of stream, {left} bytes missing")));
             }
+            self.received.check(&buffer[..read]);
+            left -= read as u64;
         }
+        Ok(())
     }
 
     /// Receives the pattern to its end; the error if that is not FIN.

@@ -1,0 +1,121 @@
+//! Much data: every byte, in order, in both directions at once, through pipes and without.
+
+use std::time::{Duration, Instant};
+
+use crate::harness::{Backend, Pointsman, Session, Side, expect_record, one_listener, pass};
+
+const BULK: u64 = 2_000_000_000;
+
+#[test]
+fn both_directions_at_once_and_much_after_the_first_fin() {
+    let Session { mut client, mut server, pointsman, backend: _backend } = Session::open("");
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            server.exchange(BULK, BULK);
+            server.expect_end();
+            server.send(200_000_000);
+            server.finish();
+        });
+        client.exchange(BULK, BULK);
+        client.finish();
+        client.receive(200_000_000);
+        client.expect_end();
+    });
+    eprintln!("2 GB each way and 200 MB after: {:?}", begun.elapsed());
+    let record = expect_record(&pointsman, "client_closed");
+    assert_eq!(record.number("bytes_in"), BULK as f64);
+    assert_eq!(record.number("bytes_out"), (BULK + 200_000_000) as f64);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+/// Segments of all sizes run a pipe out of its slots long before it is full of bytes.
+#[test]
+fn small_writes_of_all_sizes() {
+    for side in Side::BOTH {
+        for late in [Duration::ZERO, Duration::from_millis(200)] {
+            let (mut source, mut reader, pointsman) = Session::open("").ends(side);
+            let mut rng = fastrand::Rng::with_seed(12);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut left = 20_000_000;
+                    while left > 0 {
+                        let most = rng.u64(1..=3000).min(left);
+                        left -= source.try_send(most).expect("send") as u64;
+                    }
+                    source.finish();
+                });
+                pass(late); // the matter of the test: what waits is taken by splicing
+                reader.receive(20_000_000);
+                reader.expect_end();
+            });
+            drop(reader);
+            let record = expect_record(&pointsman, &side.causes("closed"));
+            assert_eq!(record.number("bytes_in") + record.number("bytes_out"), 2e7);
+        }
+    }
+}
+
+/// Bulk and small traffic in turns, so that a direction changes between splicing and copying.
+#[test]
+fn bursts_and_whispers_in_turns() {
+    for side in Side::BOTH {
+        let (mut source, mut reader, pointsman) = Session::open("").ends(side);
+        let mut rng = fastrand::Rng::with_seed(1212);
+        let mut total = 0;
+        for _ in 0..60 {
+            let burst = rng.u64(1..3_000_000);
+            std::thread::scope(|scope| {
+                scope.spawn(|| source.send(burst));
+                reader.receive(burst);
+            });
+            let whispers = rng.u64(0..50);
+            for _ in 0..whispers {
+                source.send(1);
+                reader.receive(1);
+            }
+            total += burst + whispers;
+        }
+        drop((source, reader));
+        let record = pointsman.access_log(1).remove(0);
+        assert_eq!(record.number("bytes_in") + record.number("bytes_out"), total as f64);
+    }
+}
+
+#[test]
+fn the_server_may_speak_first() {
+    let backend = Backend::manual();
+    let pointsman = Pointsman::start(&one_listener("", &[&backend.address()], ""));
+    let mut client = pointsman.connect("edge");
+    let mut server = backend.accept();
+    server.write(b"220 hello\r\n");
+    assert_eq!(client.read(11), b"220 hello\r\n");
+    client.write(b"QUIT\r\n");
+    assert_eq!(server.read(6), b"QUIT\r\n");
+    drop((server, client));
+    let record = pointsman.access_log(1).remove(0);
+    assert!(record.number("first_byte_ms") <= record.number("duration_ms"));
+}
+
+/// Counters move with the bytes, not at the end of the session.
+#[test]
+fn counters_move_while_a_session_runs() {
+    let mut session = Session::open("");
+    let (edge, address) = ("edge", session.backend.address());
+    for round in 1..=5 {
+        session.client.send(1_000_000);
+        session.server.receive(1_000_000);
+        session.server.send(3000);
+        session.client.receive(3000);
+        let metrics = session.pointsman.metrics();
+        for (direction, bytes) in [("in", 1_000_000.0), ("out", 3000.0)] {
+            let labels = [("listener", edge), ("direction", direction)];
+            let listener = metrics.value("pointsman_bytes_total", &labels);
+            assert_eq!(listener, bytes * f64::from(round));
+            let labels = [("pool", "pool"), ("backend", &address), ("direction", direction)];
+            let backend = metrics.value("pointsman_backend_bytes_total", &labels);
+            assert_eq!(backend, bytes * f64::from(round));
+        }
+        assert_eq!(metrics.active(edge), 1.0);
+    }
+}

@@ -1,0 +1,208 @@
+//! Stopping, and reopening the access log.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::harness::{Backend, Pointsman, Session, Stream, one_listener, wait_until};
+
+fn with(shutdown: &str, backend: &Backend) -> Pointsman {
+    let rest = one_listener("", &[&backend.address()], "");
+    Pointsman::start(&format!("shutdown: {{ {shutdown} }}\n{rest}"))
+}
+
+fn is_refused(address: &str) -> bool {
+    Stream::try_connect(address).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+#[test]
+fn without_sessions_it_ends_at_once() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut pointsman = with("grace: 1h", &Backend::echo());
+        let since = Instant::now();
+        pointsman.signal(signal);
+        assert_eq!(pointsman.wait().code(), Some(0));
+        assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+        assert!(!pointsman.directory().join("admin.sock").exists());
+    }
+}
+
+#[test]
+fn running_sessions_finish_and_new_ones_are_refused() {
+    let backend = Backend::manual();
+    let pointsman = with("grace: 1h", &backend);
+    let edge = pointsman.address("edge");
+    let Session { mut client, mut server, mut pointsman, .. } =
+        Session::through(pointsman, backend);
+    assert!(pointsman.ready());
+    let local = client.local();
+    pointsman.signal(Signal::TERM);
+    wait_until("the listener to close", || is_refused(&edge));
+    assert!(!pointsman.ready());
+    assert_eq!(pointsman.admin("GET", "/readyz").0, 503);
+    assert_eq!(pointsman.admin("GET", "/livez").0, 200);
+    // Both directions go on, for as much as they like.
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.exchange(50_000_000, 50_000_000));
+        client.exchange(50_000_000, 50_000_000);
+    });
+    assert!(pointsman.running());
+    client.finish();
+    server.expect_end();
+    server.send(1000);
+    drop(server);
+    client.receive(1000);
+    client.expect_end();
+    assert_eq!(pointsman.wait().code(), Some(0));
+    // Probes may have come in before the listener closed.
+    let record = pointsman.access_log(1).pop().unwrap();
+    assert_eq!(record.text("client"), local);
+    assert_eq!(record.text("termination"), "client_closed");
+}
+
+/// Forty sessions outstay a grace of 2 s: they are closed one after the other over its last
+/// 400 ms, by FIN, and not before.
+#[test]
+fn the_end_of_grace_is_spread() {
+    const SESSIONS: usize = 40;
+    let backend = Backend::echo();
+    let mut pointsman = with("grace: 2s", &backend);
+    let edge = pointsman.address("edge");
+    let mut clients: Vec<_> = (0..SESSIONS)
+        .map(|_| {
+            let mut client = Stream::connect(&edge);
+            client.send(1);
+            client.receive(1);
+            client
+        })
+        .collect();
+    let begun = Instant::now();
+    pointsman.signal(Signal::TERM);
+    let mut ends = Vec::new();
+    while !clients.is_empty() {
+        wait_until("the next close", || clients.iter().any(Stream::is_hung_up));
+        let at = begun.elapsed();
+        clients.retain_mut(|client| {
+            let over = client.is_hung_up();
+            if over {
+                client.expect_end();
+                ends.push(at);
+            }
+            !over
+        });
+    }
+    assert_eq!(pointsman.wait().code(), Some(0));
+    let (first, last) = (ends[0], ends[SESSIONS - 1]);
+    eprintln!("closed from {first:?} to {last:?}");
+    assert!(first >= Duration::from_millis(1500), "{first:?}");
+    assert!(last < Duration::from_secs(5), "{last:?}");
+    assert!(last - first >= Duration::from_millis(200), "a stampede: {first:?} to {last:?}");
+    let records = pointsman.access_log(SESSIONS);
+    assert_eq!(records.len(), SESSIONS);
+    assert!(records.iter().all(|record| record.text("termination") == "shutdown"));
+}
+
+#[test]
+fn during_delay_it_is_not_ready_and_accepts() {
+    let backend = Backend::echo();
+    let mut pointsman = with("delay: 1500ms, grace: 1h", &backend);
+    let edge = pointsman.address("edge");
+    let since = Instant::now();
+    pointsman.signal(Signal::TERM);
+    wait_until("/readyz to say no", || !pointsman.ready());
+    assert_eq!(pointsman.admin("GET", "/readyz").0, 503);
+    assert!(since.elapsed() < Duration::from_millis(1400), "too slow a machine for this test");
+    let mut client = Stream::connect(&edge);
+    let local = client.local();
+    client.send(100);
+    client.receive(100);
+    wait_until("the listener to close", || is_refused(&edge));
+    assert!(since.elapsed() >= Duration::from_millis(1500), "{:?}", since.elapsed());
+    // Who came during the delay has grace like everybody.
+    client.send(100);
+    client.receive(100);
+    drop(client);
+    assert_eq!(pointsman.wait().code(), Some(0));
+    let record = pointsman.access_log(1).pop().unwrap();
+    assert_eq!((record.text("client"), record.text("termination")), (&*local, "client_closed"));
+}
+
+/// In delay and in grace, whatever signal came first.
+#[test]
+fn a_second_signal_stops_at_once() {
+    for (settings, first, second) in [
+        ("delay: 1h, grace: 1h", Signal::TERM, Signal::TERM),
+        ("grace: 1h", Signal::TERM, Signal::INT),
+        ("grace: 1h", Signal::INT, Signal::TERM),
+    ] {
+        let backend = Backend::manual();
+        let session = Session::through(with(settings, &backend), backend);
+        let Session { mut client, mut server, mut pointsman, .. } = session;
+        pointsman.signal(first);
+        wait_until("/readyz to say no", || !pointsman.ready());
+        client.send(10);
+        server.receive(10);
+        let since = Instant::now();
+        pointsman.signal(second);
+        client.expect_end();
+        server.expect_end();
+        assert_eq!(pointsman.wait().code(), Some(0));
+        assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+        assert_eq!(pointsman.access_log(1)[0].text("termination"), "shutdown");
+    }
+}
+
+#[test]
+fn grace_of_zero_stops_at_once() {
+    let backend = Backend::manual();
+    let Session { mut client, mut server, mut pointsman, .. } =
+        Session::through(with("grace: 0s", &backend), backend);
+    let since = Instant::now();
+    pointsman.signal(Signal::TERM);
+    client.expect_end();
+    server.expect_end();
+    assert_eq!(pointsman.wait().code(), Some(0));
+    assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+}
+
+/// Log rotation under load: what is not in the old file is in the new one, each record once.
+#[test]
+fn reopening_the_access_log_loses_nothing() {
+    const SESSIONS: usize = 300;
+    const FILES: usize = 10;
+    let backend = Backend::echo();
+    let pointsman = Pointsman::start(&one_listener("", &[&backend.address()], ""));
+    let (edge, log) = (pointsman.address("edge"), pointsman.directory().join("access.log"));
+    std::thread::scope(|scope| {
+        let sessions = scope.spawn(|| {
+            for _ in 0..SESSIONS * FILES {
+                let mut client = Stream::connect(&edge);
+                client.send(1);
+                client.receive(1);
+            }
+        });
+        for number in 1..FILES {
+            pointsman.access_log(SESSIONS / 4);
+            fs::rename(&log, pointsman.directory().join(format!("access.{number}"))).unwrap();
+            pointsman.signal(Signal::USR1);
+            wait_until("a new access log", || log.exists());
+        }
+        sessions.join().unwrap();
+    });
+    pointsman.wait_idle();
+    let count = |name: &str| pointsman.records_in(name, 0);
+    let mut ids: Vec<String> = Vec::new();
+    wait_until("all records", || {
+        let old = (1..FILES).flat_map(|number| count(&format!("access.{number}")));
+        let all = old.chain(count("access.log"));
+        ids = all.map(|record| record.text("id").to_owned()).collect();
+        ids.len() >= SESSIONS * FILES
+    });
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), SESSIONS * FILES);
+    assert_eq!(pointsman.metrics().value("pointsman_access_log_dropped_total", &[]), 0.0);
+    pointsman.stop();
+}
