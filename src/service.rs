@@ -90,7 +90,9 @@ impl Service {
             signals::handle(&process)?;
             let (publisher, snapshots) = Publisher::prepare(process.clone(), config, path)
                 .map_err(StartError::Configuration)?;
-            follow_logs(process.clone(), snapshots.clone(), log);
+            if let Some(log) = log {
+                follow_log(snapshots.clone(), log);
+            }
             if let Some(admin) = admin {
                 let context = Context::new(process.clone(), snapshots.clone());
                 tokio::spawn(admin::serve(admin, Arc::new(context)));
@@ -174,28 +176,11 @@ fn bind_admin(address: &Address) -> Result<AdminListener, StartError> {
     admin::bind(address).map_err(|error| StartError::Admin { address: address.clone(), error })
 }
 
-/// Makes both logs follow the configuration.
-fn follow_logs(
-    process: Arc<Process>,
-    mut snapshots: watch::Receiver<Arc<Snapshot>>,
-    log: Option<LogHandle>,
-) {
+/// Makes the program's log follow the configuration.
+fn follow_log(mut snapshots: watch::Receiver<Arc<Snapshot>>, log: LogHandle) {
     tokio::spawn(async move {
-        let mut configured = None;
         loop {
-            let config = snapshots.borrow_and_update().config.clone();
-            if let Some(log) = &log {
-                log.set(config.log);
-            }
-            if configured.as_ref() != Some(&config.access_log) {
-                configured = Some(config.access_log.clone());
-                let process = process.clone();
-                let message = LogMessage::Configure(config.access_log.clone());
-                let sent = tokio::task::spawn_blocking(move || process.access_log.send(message));
-                if !matches!(sent.await, Ok(Ok(()))) {
-                    return; // the writer has ended, and the process is about to
-                }
-            }
+            log.set(snapshots.borrow_and_update().config.log);
             if snapshots.changed().await.is_err() {
                 return;
             }
