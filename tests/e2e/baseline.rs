@@ -73,7 +73,7 @@ fn connect_and_end(address: &str, way: u8) {
             stream.send(100_000);
         }
         6 => {
-            wait_until("the reset", || stream.is_broken());
+            wait_until("the reset, or the end of idleness", || stream.is_hung_up());
         }
         7 => {
             stream.receive(500_000);

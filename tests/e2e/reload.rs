@@ -21,7 +21,11 @@ fn under_load_nobody_notices() {
         let settings = format!("timeouts: {{ idle: {}s }}", 100 + number);
         let other = "other: { bind: \"127.0.0.1:0\", pool: pool }";
         let yaml = one_listener(&settings, &[&address], "");
-        if number % 3 == 0 { yaml.replace("edge: {", &format!("{other}, edge: {{")) } else { yaml }
+        if number.is_multiple_of(3) {
+            yaml.replace("edge: {", &format!("{other}, edge: {{"))
+        } else {
+            yaml
+        }
     };
     let pointsman = Pointsman::start(&yaml(0));
     let edge = pointsman.address("edge");
