@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::address::Address;
-use crate::config::{AccessLog, Config, Workers};
+use crate::config::{Config, Workers};
 use crate::control::{Publisher, lifecycle, signals};
 use crate::observe::access_log;
 use crate::observe::admin::{self, AdminListener, Context};
