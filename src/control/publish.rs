@@ -17,7 +17,7 @@ use crate::limits::RESERVED_DESCRIPTORS;
 use crate::net::listen;
 use crate::snapshot::{self, Backend, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
-use crate::state::{BackendState, Process};
+use crate::state::{BackendState, Phase, Process};
 use crate::sys;
 use crate::sys::socket::TcpOptions;
 
@@ -94,6 +94,7 @@ impl Publisher {
     }
 
     async fn reload(&mut self) -> Result<u64, Vec<String>> {
+        self.still_accepting()?;
         let Some(path) = self.path.clone() else {
             return Err(vec!["started from flags: there is no file to read again".to_owned()]);
         };
@@ -112,6 +113,7 @@ impl Publisher {
         // A pool that may have nothing to offer gets its first round before its first connection.
         let new: Vec<_> = snapshot.pools.iter().filter(|pool| undecided(pool)).cloned().collect();
         first_round(&self.checks, &new).await;
+        self.still_accepting()?;
         take_effect(&self.process, &snapshot);
         snapshot.pools.iter().for_each(|pool| update_panic(pool));
         self.published.send_replace(Arc::new(snapshot));
@@ -119,6 +121,16 @@ impl Publisher {
         self.taken_over(generation).await;
         self.process.registry.sweep();
         Ok(generation)
+    }
+
+    /// Sockets that are bound once the workers are draining would be accepted from by nobody.
+    fn still_accepting(&self) -> Result<(), Vec<String>> {
+        match *self.process.phase.borrow() {
+            Phase::Running | Phase::Leaving => Ok(()),
+            Phase::Draining { .. } | Phase::Stopping => {
+                Err(vec!["the process is stopping and accepts no connections any more".to_owned()])
+            }
+        }
     }
 
     /// Waits until every worker runs on this generation: from then on no connection is accepted
@@ -174,20 +186,15 @@ fn prepare(
 ) -> Result<Snapshot, Vec<String>> {
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
-    // Only the kernel's choice of a port makes two sockets look alike.
-    let mut kept: Vec<Arc<ListenSocket>> = Vec::new();
     for listener in &config.listeners {
-        let mut bound = Vec::new();
+        let mut bound: Vec<Arc<ListenSocket>> = Vec::new();
         for address in &listener.bind {
+            let free = |socket: &&Arc<_>| !bound.iter().any(|taken| Arc::ptr_eq(taken, socket));
             let known = before.and_then(|snapshot| {
-                let alike = snapshot.sockets(&listener.name, address, listener.v6_only);
-                alike.into_iter().find(|socket| !kept.iter().any(|k| Arc::ptr_eq(k, socket)))
+                snapshot.sockets(&listener.name, address, listener.v6_only).find(free)
             });
             match known {
-                Some(socket) => {
-                    kept.push(socket.clone());
-                    bound.push(socket.clone());
-                }
+                Some(socket) => bound.push(socket.clone()),
                 None => match bind(address, listener.v6_only, process.registry.workers()) {
                     Ok(socket) => bound.push(Arc::new(socket)),
                     Err(e) => errors.push(format!("listener {}: {e}", listener.name)),

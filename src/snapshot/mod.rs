@@ -105,18 +105,19 @@ fn lock(fd: &Mutex<Option<OwnedFd>>) -> MutexGuard<'_, Option<OwnedFd>> {
 }
 
 impl Snapshot {
-    /// The sockets that are bound as this configuration asks, those of this listener first. More
-    /// than one only where the kernel chose their ports.
+    /// The sockets that are bound as `listener` asks. Port 0 is another port each time it is
+    /// written, so there a listener finds only what it has had before.
     pub fn sockets(
         &self,
         listener: &str,
         bind: &Address,
         v6_only: bool,
-    ) -> Vec<&Arc<ListenSocket>> {
-        let (own, others): (Vec<_>, Vec<_>) =
-            self.listeners.iter().partition(|entrance| *entrance.listener.name == *listener);
-        let sockets = own.into_iter().chain(others).flat_map(|entrance| &entrance.sockets);
-        sockets.filter(|socket| socket.bind == *bind && socket.v6_only == v6_only).collect()
+    ) -> impl Iterator<Item = &Arc<ListenSocket>> {
+        let any_port = bind.ip().is_some_and(|ip| ip.port() == 0);
+        let may_have =
+            move |entrance: &&Entrance| !any_port || *entrance.listener.name == *listener;
+        let sockets = self.listeners.iter().filter(may_have).flat_map(|entrance| &entrance.sockets);
+        sockets.filter(move |socket| socket.bind == *bind && socket.v6_only == v6_only)
     }
 
     /// The pool of this name.

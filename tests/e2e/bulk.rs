@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{Backend, Pointsman, Session, Side, expect_record, one_listener, pass};
+use crate::harness::{
+    Backend, Metrics, Pointsman, Session, Side, Stream, expect_record, fresh_directory,
+    one_listener, pass, wait_until,
+};
 
 const BULK: u64 = 2_000_000_000;
 
@@ -80,6 +83,51 @@ fn bursts_and_whispers_in_turns() {
         let record = pointsman.access_log(1).remove(0);
         assert_eq!(record.number("bytes_in") + record.number("bytes_out"), total as f64);
     }
+}
+
+/// Each stalled splice holds a pipe, and a worker has 256: beyond them it copies. Over unix sockets,
+/// whose buffers are small: with TCP the kernel's memory would run short before the pipes do.
+#[test]
+fn more_stalled_transfers_than_pipes() {
+    const SESSIONS: usize = 290;
+    const EACH: u64 = 3_000_000;
+    let directory = fresh_directory();
+    let mut backend = Backend::listening(&format!("unix:{}/backend.sock", directory.display()));
+    backend.serve(
+        |mut stream| {
+            while stream.sent() < EACH && stream.try_send(EACH - stream.sent()).is_ok() {}
+        },
+    );
+    let edge = format!("unix:{}/front.sock", directory.display());
+    let yaml = one_listener("", &[&backend.address()], "").replace("127.0.0.1:0", &edge);
+    let pointsman = Pointsman::start(&format!("workers: 1\n{yaml}"));
+    let others = pointsman.usage().pipes;
+    let mut clients: Vec<_> = (0..SESSIONS).map(|_| Stream::connect(&edge)).collect();
+    wait_until("all transfers to stall", || {
+        let before = pointsman.metrics();
+        pass(Duration::from_millis(100));
+        let after = pointsman.metrics();
+        let bytes = |metrics: &Metrics| metrics.sum("pointsman_bytes_total", ("listener", "edge"));
+        after.active("edge") == SESSIONS as f64 && bytes(&before) == bytes(&after)
+    });
+    assert_eq!(pointsman.usage().pipes, 2 * 256 + others);
+    let resident = pointsman.resident();
+    assert!(resident < 20 * 1024 * 1024 + SESSIONS as u64 * 64 * 1024, "{resident}");
+    std::thread::scope(|scope| {
+        for part in clients.chunks_mut(SESSIONS / 8) {
+            scope.spawn(move || {
+                for client in part {
+                    client.receive(EACH);
+                    client.expect_end();
+                }
+            });
+        }
+    });
+    drop(clients);
+    let metrics = pointsman.wait_idle();
+    assert_eq!(metrics.closed("edge", "backend_closed"), SESSIONS as f64);
+    assert_eq!(pointsman.usage().pipes, 2 * 32 + others, "of those that are kept");
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

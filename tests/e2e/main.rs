@@ -1,5 +1,6 @@
 //! The real program with real peers. One file a behaviour; `harness` starts and watches things.
 
+#[allow(dead_code, unused_imports)] // each test binary uses its part of it
 mod harness;
 
 mod addresses;

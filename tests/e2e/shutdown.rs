@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Pointsman, Session, Stream, one_listener, wait_until};
+use crate::harness::{
+    Backend, Pointsman, Session, Stream, fresh_directory, one_listener, wait_until,
+};
 
 fn with(shutdown: &str, backend: &Backend) -> Pointsman {
     let rest = one_listener("", &[&backend.address()], "");
@@ -167,6 +169,63 @@ fn grace_of_zero_stops_at_once() {
     assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
 }
 
+/// A session that is still being connected ends as well, and its client sees FIN.
+#[test]
+fn connecting_is_no_reason_to_stay() {
+    let backend = Backend::black_hole();
+    let rest = one_listener("", &[&backend.address()], "connect: { timeout: 1h }");
+    let mut pointsman = Pointsman::start(&format!("shutdown: {{ grace: 500ms }}\n{rest}"));
+    let mut client = pointsman.connect("edge");
+    wait_until("the session", || pointsman.metrics().active("edge") == 1.0);
+    let since = Instant::now();
+    pointsman.signal(Signal::TERM);
+    client.expect_end();
+    assert_eq!(pointsman.wait().code(), Some(0));
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    assert_eq!(pointsman.access_log(1)[0].text("termination"), "shutdown");
+}
+
+/// Both peers go on sending to the end and beyond: it ends in time all the same.
+#[test]
+fn busy_peers_do_not_delay_the_end() {
+    let backend = Backend::manual();
+    let Session { mut client, mut server, mut pointsman, .. } =
+        Session::through(with("grace: 700ms", &backend), backend);
+    std::thread::scope(|scope| {
+        for mut stream in [client.other_half(), server.other_half()] {
+            scope.spawn(move || while stream.try_send(u64::MAX).is_ok() {});
+        }
+        for stream in [&mut client, &mut server] {
+            scope.spawn(|| drop(stream.receive_all()));
+        }
+        let since = Instant::now();
+        pointsman.signal(Signal::TERM);
+        assert_eq!(pointsman.wait().code(), Some(0));
+        assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    });
+    assert_eq!(pointsman.access_log(1)[0].text("termination"), "shutdown");
+}
+
+#[test]
+fn a_unix_listener_refuses_too() {
+    let directory = fresh_directory();
+    let front = format!("unix:{}/front.sock", directory.display());
+    let backend = Backend::echo();
+    let yaml = one_listener("", &[&backend.address()], "").replace("127.0.0.1:0", &front);
+    let mut pointsman = Pointsman::start(&yaml);
+    let mut client = Stream::connect(&front);
+    client.send(10);
+    client.receive(10);
+    pointsman.signal(Signal::TERM);
+    wait_until("the listener to close", || is_refused(&front));
+    client.send(10);
+    client.receive(10);
+    drop(client);
+    assert_eq!(pointsman.wait().code(), Some(0));
+    assert!(!directory.join("front.sock").exists());
+    fs::remove_dir_all(directory).unwrap();
+}
+
 /// Log rotation under load: what is not in the old file is in the new one, each record once.
 #[test]
 fn reopening_the_access_log_loses_nothing() {
@@ -205,4 +264,26 @@ fn reopening_the_access_log_loses_nothing() {
     assert_eq!(ids.len(), SESSIONS * FILES);
     assert_eq!(pointsman.metrics().value("pointsman_access_log_dropped_total", &[]), 0.0);
     pointsman.stop();
+}
+
+/// A reload that comes while the process is stopping is refused, and opens nothing again.
+#[test]
+fn while_draining_nothing_opens() {
+    let backend = Backend::echo();
+    let yaml = one_listener("", &[&backend.address()], "");
+    let mut pointsman = Pointsman::start(&yaml);
+    let edge = pointsman.address("edge");
+    let mut session = Stream::connect(&edge);
+    session.send(100);
+    session.receive(100);
+    pointsman.signal(Signal::TERM);
+    wait_until("the listener to close", || Stream::try_connect(&edge).is_err());
+    let other = "other: { bind: \"127.0.0.1:0\", pool: pool }, edge: {";
+    let error = pointsman.reload(&yaml.replace("edge: {", other)).unwrap_err();
+    assert!(error.contains("stopping"), "{error}");
+    assert!(is_refused(&edge), "{edge} is open again");
+    session.send(100);
+    session.receive(100);
+    drop(session);
+    assert_eq!(pointsman.wait().code(), Some(0));
 }

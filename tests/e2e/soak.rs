@@ -102,7 +102,7 @@ fn work(pointsman: &Pointsman) -> usize {
         let shorts = scope.spawn(|| all_short(&echo));
         let done = [bulk.join(), shorts.join()];
         over.store(true, Relaxed);
-        done.map(|done| done.expect("its panic is above"));
+        assert!(done.iter().all(Result::is_ok), "its panic is above");
         scraping.join().expect("a scrape that does not add up is above")
     })
 }

@@ -46,7 +46,7 @@ impl Pattern {
 fn period() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
-        let mut rng = fastrand::Rng::with_seed(0x0070_6174_7465_726e);
+        let mut rng = fastrand::Rng::with_seed(48);
         (0..PERIOD).map(|_| rng.u8(..)).collect()
     })
 }

@@ -247,8 +247,9 @@ impl Drop for Pointsman {
         let _reaped = self.child.wait();
         if std::thread::panicking() {
             let log = self.log();
-            let start = log.ceil_char_boundary(log.len().saturating_sub(TAIL));
-            eprintln!("--- log of pointsman {} ---\n{}---", self.id(), &log[start..]);
+            let tail = &log.as_bytes()[log.len().saturating_sub(TAIL)..];
+            let tail = String::from_utf8_lossy(tail);
+            eprintln!("--- log of pointsman {} ---\n{tail}---", self.id());
         }
         let _kept = fs::remove_dir_all(&self.directory);
     }
