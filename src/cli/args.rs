@@ -131,7 +131,7 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
 }
 
-/// See it work: three small backends, a balancer, traffic, and backends that fail
+/// See it work: three small HTTPS sites, a balancer, traffic, and backends that fail
 ///
 /// Needs nothing but this program. Ends with ctrl-c, or by itself after --for.
 #[derive(Debug, Args)]

@@ -293,15 +293,28 @@ fn the_demo_works_as_printed() {
     });
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let curls: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("curl ")).collect();
-    assert_eq!(curls.len(), 3, "{text}");
-    for (url, expected) in curls.into_iter().zip([
-        "b",
+    assert_eq!(curls.len(), 5, "{text}");
+    for (arguments, expected) in curls.iter().zip([
+        "with the certificate of shop.example.test",
+        "This is api-1 with the certificate of api.example.test",
+        "This is cdn-1 with the certificate of *.cdn.example.test",
         "pointsman_connections_total{listener=\"demo\"}",
         "\"ready\":true",
     ]) {
-        let answer = finish(Command::new("curl").args(["-sSf", "--max-time", "5", url])).success();
-        assert!(answer.contains(expected), "{url}: {answer}");
+        let curl = |arguments: &str| {
+            let options = ["-sSf", "--max-time", "5"];
+            finish(Command::new("curl").args(options).args(arguments.split(' ')))
+        };
+        let answer = curl(arguments).success();
+        assert!(answer.contains(expected), "{arguments}: {answer}");
+        // No other name has a route.
+        if arguments.contains("shop.example.test") {
+            let answer = curl(&arguments.replace("shop.example.test", "old.example.test"));
+            assert!(answer.code != 0 && answer.stderr.contains("unrecognized name"), "{answer:?}");
+        }
     }
+    let authority = curls[0].split(' ').nth(1).unwrap();
+    assert!(fs::exists(authority).unwrap());
     let status = lines.iter().find_map(|line| line.strip_prefix("pointsman ")).unwrap();
     let status = command(&status.split(' ').collect::<Vec<_>>()).success();
     assert!(status.contains("demo") && status.contains("round_robin"), "{status}");
@@ -310,6 +323,10 @@ fn the_demo_works_as_printed() {
     let text = demo.stdout();
     let summary = text.split_once("SUMMARY").unwrap_or_else(|| panic!("{text}")).1;
     assert!(summary.contains("No client noticed that backends failed."), "{text}");
+    assert!(
+        summary.lines().any(|line| line.starts_with("wrong certificate") && line.ends_with(" 0"))
+    );
+    assert!(!fs::exists(authority).unwrap(), "{authority} is left behind");
     assert_eq!(demo.stderr(), "");
 }
 

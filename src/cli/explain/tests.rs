@@ -151,7 +151,7 @@ fn long_lists_are_bounded() {
     let more = "\n...         28 more that do not match\nroutes[40]  everything else";
     assert!(text.contains(more), "{text}");
     assert!(
-        text.ends_with("\n          10.0.0.17:443, weight 1\n          ... 20 more\n"),
+        text.ends_with("\n          10.0.0.18:443, weight 1\n          ... 20 more\n"),
         "{text}"
     );
 }
