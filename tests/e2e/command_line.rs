@@ -77,6 +77,35 @@ pool  least_conn  1         1       off     0
     assert!(answer.stderr.starts_with("/nonexistent/file.yaml: "), "{answer:?}");
 }
 
+#[test]
+fn explain_answers_or_says_why_not() {
+    let explain = |arguments: &[&str]| {
+        let file = ["explain", "-c", "conf/sni.yaml", "--listener"];
+        command(&[&file[..], arguments].concat())
+    };
+    let tenant = ["edge", "--sni", "A.Tenants.example.com."];
+    let expected = "\npool      tenants, maglev of sni\nkey       a.tenants.example.com: hash 0x";
+    let answer = explain(&tenant).success();
+    assert!(answer.contains(expected), "{answer}");
+    let hello = ["edge", "--hello", "tests/data/hellos/openssl-tls12.bin"];
+    let answer = explain(&hello).success();
+    assert!(answer.ends_with("rejected with the TLS alert unrecognized_name (rejected)\n"));
+    for (arguments, code, expected) in [
+        (&["egde"][..], 1, "pointsman: there is no listener `egde`; did you mean `edge`?\n"),
+        (&["edge", "--hello", "none.bin"], 1, "pointsman: cannot read none.bin: No such file"),
+        (&["edge", "--hello", "f", "--alpn", "h2"], 2, "error: the argument '--hello <FILE>'"),
+        (&["edge", "--sni", "*.example.com"], 2, "error: invalid value '*.example.com' for"),
+    ] {
+        let answer = explain(arguments);
+        assert_eq!((answer.code, answer.stdout.as_str()), (code, ""), "{arguments:?}");
+        assert!(answer.stderr.starts_with(expected), "{answer:?}");
+    }
+    let invalid = ["explain", "-c", "tests/data/config/fail/empty.yaml", "--listener", "edge"];
+    let answer = command(&invalid);
+    assert_eq!(answer.code, 1);
+    assert!(answer.stderr.starts_with("tests/data/config/fail/empty.yaml:"), "{answer:?}");
+}
+
 /// Not even while the addresses are in use, not even to look.
 #[test]
 fn check_opens_no_socket() {

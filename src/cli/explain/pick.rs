@@ -121,7 +121,7 @@ pub fn of_pool(pool: &Pool, sni: Option<&str>, peers: &Peers) -> String {
     let mut rng = fastrand::Rng::with_seed(0);
     let picked = pool.pick(&Tried::default(), || hash, &mut rng);
     let backend = match picked.and_then(|index| pool.backends.get(index)) {
-        Some(backend) => format!("{}, as long as it is up", describe(backend)),
+        Some(backend) => format!("{}, while all backends are up", describe(backend)),
         None => NOTHING.to_owned(),
     };
     format!("{head}{key}backend   {backend}\n")

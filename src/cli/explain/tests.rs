@@ -31,7 +31,7 @@ routes[0]  sni shop.example.com *.shop.example.com  matches
 
 pool      hashed, maglev of source
 key       192.0.2.7: hash 0x42236b243319bac0
-backend   10.0.0.2:443, as long as it is up
+backend   10.0.0.2:443, while all backends are up
 ";
     let got = answer(ROUTES, "edge", &said("WWW.Shop.example.com.", &[]), "192.0.2.7");
     assert_eq!(got, expected);
@@ -79,7 +79,7 @@ backend   in turn, by weight, of
 split     by source
 pool      named, maglev of sni
 key       a.example: hash 0x6c888a4731807849
-backend   b1 at 10.0.1.1:443, as long as it is up
+backend   b1 at 10.0.1.1:443, while all backends are up
 ";
     check("edge", &said("a.example", &[]), "::ffff:10.1.1.1", named);
     let nameless = "key       10.1.1.1, for want of a name: hash ";
