@@ -69,7 +69,7 @@ fn describe(hello: &ClientHello) -> String {
     let versions: Vec<String> =
         hello.versions.iter().map(|version| self::version(*version)).collect();
     let (sni, alpn) = (name(hello.sni.as_deref()), protocols(&hello.alpn));
-    let ech = if hello.ech { "yes, so the name is the outer one" } else { "no" };
+    let ech = if hello.ech { "yes or GREASE, so the name may be an outer one" } else { "no" };
     format!("sni {sni}, alpn {alpn}, versions {}, ech {ech}", versions.join(" "))
 }
 
