@@ -117,7 +117,8 @@ fn hellos_as_bytes() {
     assert!(text.ends_with("rejected with the TLS alert unrecognized_name (rejected)\n"), "{text}");
     let (read, _) = line("edge", &hello("chromium-156"));
     let expected = "chromium-156: sni shop.example.com, alpn h2 http/1.1, \
-                    versions GREASE TLS1.3 TLS1.2, ech yes or GREASE, so the name may be an outer one";
+                    versions GREASE TLS1.3 TLS1.2, \
+                    ech yes or GREASE, so the name may be an outer one";
     assert_eq!(read, expected);
     let (read, _) = line("plain", &hello("openssl-no-sni"));
     let expected = "openssl-no-sni: sni none, alpn none, versions TLS1.3 TLS1.2 TLS1.1 TLS1.0, \
