@@ -4,14 +4,17 @@
 mod harness;
 
 mod addresses;
+mod admin_server;
 mod baseline;
 mod bulk;
+mod command_line;
 mod connecting;
 mod ends;
 mod first_steps;
 mod health;
 mod picks;
 mod quiet;
+mod real_peers;
 mod reload;
 mod reload_rules;
 mod resets;

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::harness::Pointsman;
+
 /// Where iproute2 keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
 
@@ -31,9 +33,13 @@ impl Namespace {
         namespace
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Starts pointsman in it, and waits until it is ready.
+    pub fn start(&self, yaml: &str) -> Pointsman {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, env!("CARGO_BIN_EXE_pointsman")]);
+        let mut pointsman = Pointsman::spawn_by(command, yaml);
+        pointsman.wait_ready();
+        pointsman
     }
 
     /// Runs `ip` in it.

@@ -4,6 +4,7 @@
 mod admin;
 mod backend;
 mod command;
+mod haproxy;
 mod hideable;
 mod metrics;
 mod nginx;
@@ -17,7 +18,8 @@ mod stream;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
-pub use command::{Answer, command, finish};
+pub use command::{Answer, Background, command, finish};
+pub use haproxy::Haproxy;
 pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;

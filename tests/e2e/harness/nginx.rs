@@ -1,7 +1,7 @@
 //! nginx as a backend, on a unix socket so that no port is guessed.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::pointsman::fresh_directory;
@@ -18,17 +18,26 @@ pub struct Nginx {
 impl Nginx {
     /// Starts one whose only location contains `directives`.
     pub fn start(directives: &str) -> Self {
+        let server = format!("listen unix:DIR/socket; location / {{ {directives} }}");
+        Self::serving(&server, |_| ())
+    }
+
+    /// Starts one with a server that listens on `unix:DIR/socket`, where `DIR` stands for its
+    /// directory, which `prepare` fills.
+    pub fn serving(server: &str, prepare: impl FnOnce(&Path)) -> Self {
         let directory = fresh_directory();
-        let dir = directory.display();
+        let dir = directory.display().to_string();
+        let server = server.replace("DIR", &dir);
         let config = format!(
             "daemon off; master_process off; error_log {dir}/error.log; pid {dir}/pid;\n\
              events {{ worker_connections 1024; }}\n\
              http {{ access_log off; client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;\n\
              fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi;\n\
-             scgi_temp_path {dir}/scgi;\n\
-             server {{ listen unix:{dir}/socket; location / {{ {directives} }} }} }}\n"
+             scgi_temp_path {dir}/scgi; client_max_body_size 0;\n\
+             server {{ {server} }} }}\n"
         );
         fs::write(directory.join("nginx.conf"), config).unwrap();
+        prepare(&directory);
         let child = Command::new("nginx")
             .arg("-p")
             .arg(&directory)
@@ -49,6 +58,16 @@ impl Nginx {
     /// As the configuration names it.
     pub fn address(&self) -> String {
         format!("unix:{}/socket", self.directory.display())
+    }
+
+    /// What `DIR` stands for.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it has complained of so far.
+    pub fn errors(&self) -> String {
+        fs::read_to_string(self.directory.join("error.log")).unwrap()
     }
 }
 

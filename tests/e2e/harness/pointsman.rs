@@ -41,17 +41,8 @@ impl Pointsman {
         Self::spawn_by(Command::new(env!("CARGO_BIN_EXE_pointsman")), yaml)
     }
 
-    /// As [`Pointsman::start`], in a network namespace.
-    pub fn start_in(namespace: &str, yaml: &str) -> Self {
-        let mut command = Command::new("ip");
-        // It replaces itself with the program, so that the child is pointsman all the same.
-        command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_pointsman")]);
-        let mut pointsman = Self::spawn_by(command, yaml);
-        pointsman.wait_ready();
-        pointsman
-    }
-
-    fn spawn_by(mut command: Command, yaml: &str) -> Self {
+    /// As [`Pointsman::spawn`], by a command that may wrap the program, but must become it.
+    pub fn spawn_by(mut command: Command, yaml: &str) -> Self {
         let directory = fresh_directory();
         write_config(&directory, yaml);
         let log = fs::File::create(directory.join("log")).unwrap();

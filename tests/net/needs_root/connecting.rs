@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{Backend, Pointsman, Record, Stream, one_listener, wait_until};
+use crate::harness::{Backend, Record, Stream, one_listener, wait_until};
 use crate::namespace::{Namespace, Network};
 
 /// Attempts of each record at `address`, and that all records ended well at `good`.
@@ -46,7 +46,7 @@ fn what_does_not_answer_is_told_apart_and_passed_over() {
         let pool = "balance: round_robin, connect: { timeout: 400ms }";
         let yaml = one_listener("", &[address, &good], pool);
         let yaml = yaml.replace("127.0.0.1:0", "10.1.0.1:0");
-        let pointsman = Pointsman::start_in(middle.name(), &yaml);
+        let pointsman = middle.start(&yaml);
         let edge = pointsman.address("edge");
         let begun = Instant::now();
         for _ in 0..4 {
@@ -76,7 +76,7 @@ fn a_check_says_why_it_failed() {
     let backends = ["10.2.0.66:80", "10.9.0.1:80", "10.2.0.2:1"];
     let yaml = one_listener("", &backends, "panic_threshold: off");
     let yaml = yaml.replace("health: off", "health: { interval: 1s, timeout: 200ms }");
-    let pointsman = Pointsman::start_in(middle.name(), &yaml);
+    let pointsman = middle.start(&yaml);
     let status = pointsman.status();
     for (backend, reason) in backends.iter().zip(["timeout", "unreachable", "refused"]) {
         let backend = &status["pools"]["pool"]["backends"][backend];
@@ -104,7 +104,7 @@ fn no_local_port_is_our_shortage() {
             .replace("127.0.0.1:0", "unix:DIR/edge")
     };
     let (address, other) = (backend.address(), other.address());
-    let pointsman = Pointsman::start_in(namespace.name(), &yaml(&[&address]));
+    let pointsman = namespace.start(&yaml(&[&address]));
     namespace.set("net/ipv4/ip_local_port_range", "50000 50003");
     let edge = pointsman.address("edge");
     let failures = |backend: &str| {

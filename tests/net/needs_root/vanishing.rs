@@ -23,7 +23,7 @@ impl Session {
         let timeouts = format!("timeouts: {{ {timeouts} }}");
         let yaml = one_listener(&timeouts, &[&backend.address()], "");
         let yaml = yaml.replace("127.0.0.1:0", "10.1.0.1:0");
-        let pointsman = Pointsman::start_in(network.middle.name(), &yaml);
+        let pointsman = network.middle.start(&yaml);
         let edge = pointsman.address("edge");
         let mut client = network.client.within(|| Stream::connect(&edge));
         let mut server = backend.accept();
