@@ -89,6 +89,9 @@ pub const FLOOD_RECORDS_PER_SECOND: u32 = 100;
 /// Health checks under way at once in the process.
 pub const CHECKS_IN_FLIGHT: usize = 512;
 
+/// Probes that wait for their backend to close as well; more are closed without a wait.
+pub const CHECKS_CLOSING: usize = 128;
+
 /// Worker threads the configuration may ask for.
 pub const WORKERS_MAX: usize = 256;
 

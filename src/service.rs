@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::address::Address;
-use crate::config::{AccessLog, Config, Workers};
+use crate::config::{Config, Workers};
 use crate::control::{Publisher, lifecycle, signals};
 use crate::observe::access_log;
 use crate::observe::admin::{self, AdminListener, Context};
@@ -90,13 +90,9 @@ impl Service {
             signals::handle(&process)?;
             let (publisher, snapshots) = Publisher::prepare(process.clone(), config, path)
                 .map_err(StartError::Configuration)?;
-            // Before the first record: the writer drops what it has no target for. The queue is
-            // empty, so this does not wait.
-            let target = snapshots.borrow().config.access_log.clone();
-            let configured = LogMessage::Configure(target.clone());
-            let ended = |_| io::Error::other("the access log's writer has ended");
-            process.access_log.send(configured).map_err(ended)?;
-            follow_logs(process.clone(), snapshots.clone(), target, log);
+            if let Some(log) = log {
+                follow_log(snapshots.clone(), log);
+            }
             if let Some(admin) = admin {
                 let context = Context::new(process.clone(), snapshots.clone());
                 tokio::spawn(admin::serve(admin, Arc::new(context)));
@@ -179,28 +175,11 @@ fn bind_admin(address: &Address) -> Result<AdminListener, StartError> {
     admin::bind(address).map_err(|error| StartError::Admin { address: address.clone(), error })
 }
 
-/// Makes both logs follow the configuration; `configured` is what the access log has already.
-fn follow_logs(
-    process: Arc<Process>,
-    mut snapshots: watch::Receiver<Arc<Snapshot>>,
-    mut configured: Option<AccessLog>,
-    log: Option<LogHandle>,
-) {
+/// Makes the program's log follow the configuration.
+fn follow_log(mut snapshots: watch::Receiver<Arc<Snapshot>>, log: LogHandle) {
     tokio::spawn(async move {
         loop {
-            let config = snapshots.borrow_and_update().config.clone();
-            if let Some(log) = &log {
-                log.set(config.log);
-            }
-            if configured != config.access_log {
-                configured = config.access_log.clone();
-                let process = process.clone();
-                let message = LogMessage::Configure(config.access_log.clone());
-                let sent = tokio::task::spawn_blocking(move || process.access_log.send(message));
-                if !matches!(sent.await, Ok(Ok(()))) {
-                    return; // the writer has ended, and the process is about to
-                }
-            }
+            log.set(snapshots.borrow_and_update().config.log);
             if snapshots.changed().await.is_err() {
                 return;
             }

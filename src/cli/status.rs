@@ -151,7 +151,7 @@ mod tests {
             "version": "0.1.0", "uptime_seconds": 7384, "ready": true, "generation": 3,
             "listeners": {
                 "edge": {
-                    "bind": ["[::]:443", "127.0.0.1:8443"], "pool": "www", "active": 12,
+                    "bind": ["[::]:443", "127.0.0.1:8443"], "pools": ["www"], "active": 12,
                     "total": 3456789, "bytes_in": 999, "bytes_out": 5_000_000_000_u64,
                 },
             },

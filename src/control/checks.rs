@@ -12,8 +12,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::address::Address;
 use crate::config::HealthCheck;
 use crate::health::{Check, Schedule, State};
-use crate::limits::CHECKS_IN_FLIGHT;
+use crate::limits::{CHECKS_CLOSING, CHECKS_IN_FLIGHT};
 use crate::net::connect::connect;
+use crate::net::{Socket, close};
 use crate::snapshot::{Pool, Snapshot};
 use crate::state::{BackendState, CheckReport, ConnectError};
 use crate::sys::socket::TcpOptions;
@@ -28,6 +29,7 @@ pub struct Checks {
 #[derive(Debug)]
 struct Shared {
     in_flight: Semaphore,
+    closing: Arc<Semaphore>,
     /// Wakes whoever waits for first results.
     reported: Notify,
 }
@@ -58,9 +60,10 @@ struct Subject {
 impl Default for Checks {
     fn default() -> Self {
         let in_flight = Semaphore::new(CHECKS_IN_FLIGHT);
+        let closing = Arc::new(Semaphore::new(CHECKS_CLOSING));
         Checks {
             probes: AHashMap::new(),
-            shared: Arc::new(Shared { in_flight, reported: Notify::new() }),
+            shared: Arc::new(Shared { in_flight, closing, reported: Notify::new() }),
         }
     }
 }
@@ -154,6 +157,7 @@ async fn run(
         let begun = Instant::now();
         let result = probe(&key.address, key.timeout).await;
         drop(permit);
+        let result = result.map(|socket| end(socket, &shared.closing));
         let report = CheckReport {
             time: SystemTime::now(),
             took: begun.elapsed(),
@@ -171,17 +175,26 @@ async fn run(
     }
 }
 
-/// Connects and closes again by FIN, which a backend sees as a client that had second thoughts.
-async fn probe(address: &Address, timeout: Duration) -> Result<(), ConnectError> {
+async fn probe(address: &Address, timeout: Duration) -> Result<Socket, ConnectError> {
     let options = TcpOptions { keepalive: None, user_timeout: None };
-    connect(address, &options, timeout).await.map(drop)
+    connect(address, &options, timeout).await
+}
+
+/// Closes by FIN, which a backend sees as a client that had second thoughts. One that speaks first
+/// would be reset if its greeting was not waited for.
+fn end(socket: Socket, closing: &Arc<Semaphore>) {
+    let Ok(permit) = closing.clone().try_acquire_owned() else { return };
+    tokio::spawn(async move {
+        close::by_fin(socket).await;
+        drop(permit);
+    });
 }
 
 fn take_verdict(subject: &mut Subject, report: &CheckReport) {
     let Some(state) = subject.check.on_result(report.result.is_ok()) else { return };
     subject.backend.set_state(state);
     let (pool, backend) = (&subject.pool, subject.backend.name());
-    let ms = report.took.as_secs_f64() * 1e3;
+    let ms = (report.took.as_secs_f64() * 1e6).round() / 1e3;
     match report.result {
         Ok(()) => tracing::info!(pool = %pool.name, %backend, %state, ms, "backend changed"),
         Err(failure) => {

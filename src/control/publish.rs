@@ -17,7 +17,7 @@ use crate::limits::RESERVED_DESCRIPTORS;
 use crate::net::listen;
 use crate::snapshot::{self, Backend, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
-use crate::state::{BackendState, Phase, Process};
+use crate::state::{BackendState, LogMessage, Phase, Process};
 use crate::sys;
 use crate::sys::socket::TcpOptions;
 
@@ -47,6 +47,7 @@ impl Publisher {
     ) -> Result<(Publisher, watch::Receiver<Arc<Snapshot>>), Vec<String>> {
         let snapshot = prepare(&process, Arc::new(config), None)?;
         take_effect(&process, &snapshot);
+        configure_access_log(&process, &snapshot.config);
         let mut checks = Checks::default();
         checks.follow(&snapshot);
         let (published, snapshots) = watch::channel(Arc::new(snapshot));
@@ -114,6 +115,11 @@ impl Publisher {
         let new: Vec<_> = snapshot.pools.iter().filter(|pool| undecided(pool)).cloned().collect();
         first_round(&self.checks, &new).await;
         self.still_accepting()?;
+        if before.config.access_log != snapshot.config.access_log {
+            let (process, config) = (self.process.clone(), snapshot.config.clone());
+            let told = tokio::task::spawn_blocking(move || configure_access_log(&process, &config));
+            told.await.map_err(|error| vec![format!("telling the access log: {error}")])?;
+        }
         take_effect(&self.process, &snapshot);
         snapshot.pools.iter().for_each(|pool| update_panic(pool));
         self.published.send_replace(Arc::new(snapshot));
@@ -227,6 +233,13 @@ fn try_access_log(config: &Config) -> Result<(), String> {
     };
     let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
     file.map(drop).map_err(|error| format!("access_log: cannot write {}: {error}", path.display()))
+}
+
+/// Tells the access log's writer its target, before any worker can send it a record: what comes
+/// to a writer without a target is lost. Waits while the queue is full.
+fn configure_access_log(process: &Process, config: &Config) {
+    // Without a writer the process is about to end.
+    let _ended = process.access_log.send(LogMessage::Configure(config.access_log.clone()));
 }
 
 /// What has to be in place when the first connection of the new configuration comes.

@@ -56,12 +56,12 @@ impl Serialize for JsonRecord<'_> {
         map.serialize_field("client", &record.client)?;
         map.serialize_field("peer", &None::<SocketAddr>)?;
         map.serialize_field("local", &format_args!("{}", record.local))?;
-        map.serialize_field("sni", &None::<&str>)?;
-        map.serialize_field("alpn", &None::<&[&str]>)?;
+        map.serialize_field("sni", &record.hello.as_ref().and_then(|hello| hello.sni.as_deref()))?;
+        map.serialize_field("alpn", &protocols(record))?;
         map.serialize_field("pool", &record.pool)?;
         map.serialize_field("backend", &record.backend)?;
         map.serialize_field("attempts", &attempts)?;
-        map.serialize_field("preread_ms", &None::<f64>)?;
+        map.serialize_field("preread_ms", &record.preread.map(milliseconds))?;
         map.serialize_field("connect_ms", &record.connect.map(milliseconds))?;
         map.serialize_field("first_byte_ms", &record.first_byte.map(milliseconds))?;
         map.serialize_field("duration_ms", &milliseconds(record.duration))?;
@@ -70,6 +70,17 @@ impl Serialize for JsonRecord<'_> {
         map.serialize_field("termination", record.termination.name())?;
         map.end()
     }
+}
+
+/// The protocols that a hello offers, `None` without hello. Names are bytes: what is not UTF-8 in
+/// them is shown as `\x` and two hex digits.
+fn protocols(record: &Record) -> Option<Vec<String>> {
+    let hello = record.hello.as_ref()?;
+    let name = |name: &[u8]| match str::from_utf8(name) {
+        Ok(text) => text.to_owned(),
+        Err(_) => name.escape_ascii().to_string(),
+    };
+    Some(hello.alpn.iter().map(name).collect())
 }
 
 struct JsonAttempt<'a>(&'a Attempt);
@@ -122,15 +133,20 @@ fn text(out: &mut Vec<u8>, record: &Record) -> io::Result<()> {
     word(out, record.client.map(|client| client.to_string()).as_deref())?;
     out.extend_from_slice(b" peer=- local=");
     word(out, Some(&record.local.to_string()))?;
-    out.extend_from_slice(b" sni=- alpn=- pool=");
+    out.extend_from_slice(b" sni=");
+    word(out, record.hello.as_ref().and_then(|hello| hello.sni.as_deref()))?;
+    out.extend_from_slice(b" alpn=");
+    let protocols = protocols(record).map(|names| names.join(","));
+    word(out, protocols.as_deref().filter(|list| !list.is_empty()))?;
+    out.extend_from_slice(b" pool=");
     word(out, record.pool.as_deref())?;
     out.extend_from_slice(b" backend=");
     word(out, record.backend.as_deref())?;
     out.extend_from_slice(b" attempts=");
     let attempts: Vec<_> = record.attempts.iter().map(attempt_text).collect();
     word(out, Some(attempts.join(",").as_str()).filter(|list| !list.is_empty()))?;
-    out.extend_from_slice(b" preread_ms=-");
     for (key, value) in [
+        ("preread_ms", record.preread),
         ("connect_ms", record.connect),
         ("first_byte_ms", record.first_byte),
         ("duration_ms", Some(record.duration)),
@@ -170,7 +186,8 @@ fn word(out: &mut Vec<u8>, value: Option<&str>) -> io::Result<()> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::state::{ConnectFailure, Termination};
+    use crate::state::{Asked, ConnectFailure, Termination};
+    use crate::wire::Alpn;
 
     /// A record with something in every field.
     pub(in crate::observe) fn record() -> Record {
@@ -180,6 +197,11 @@ pub(super) mod tests {
             listener: "edge".into(),
             client: Some("192.0.2.1:5000".parse().unwrap()),
             local: "[2001:db8::1]:443".parse().unwrap(),
+            hello: Some(Asked {
+                sni: Some("shop.example.com".into()),
+                alpn: Alpn::from_names([b"h2".as_slice(), b"\xff\n"]).unwrap(),
+            }),
+            preread: Some(Duration::from_micros(2500)),
             pool: Some("www".into()),
             backend: Some("b2".into()),
             attempts: vec![
@@ -216,9 +238,10 @@ pub(super) mod tests {
             concat!(
                 r#"{"time":"2025-07-20T08:26:40.123Z","id":"0000000000000abc","#,
                 r#""listener":"edge","protocol":"tcp","client":"192.0.2.1:5000","peer":null,"#,
-                r#""local":"[2001:db8::1]:443","sni":null,"alpn":null,"pool":"www","#,
+                r#""local":"[2001:db8::1]:443","sni":"shop.example.com","#,
+                r#""alpn":["h2","\\xff\\n"],"pool":"www","#,
                 r#""backend":"b2","attempts":[{"backend":"b1","outcome":"refused","ms":0.412},"#,
-                r#"{"backend":"b2","outcome":"connected","ms":1.0}],"preread_ms":null,"#,
+                r#"{"backend":"b2","outcome":"connected","ms":1.0}],"preread_ms":2.5,"#,
                 r#""connect_ms":1.412,"first_byte_ms":null,"duration_ms":2000.0,"bytes_in":1,"#,
                 r#""bytes_out":18446744073709551615,"termination":"client_closed"}"#,
                 "\n"
@@ -231,8 +254,9 @@ pub(super) mod tests {
         assert_eq!(
             line(&record(), LogFormat::Text),
             "time=2025-07-20T08:26:40.123Z id=0000000000000abc listener=edge protocol=tcp \
-             client=192.0.2.1:5000 peer=- local=[2001:db8::1]:443 sni=- alpn=- pool=www \
-             backend=b2 attempts=b1:refused:0.412,b2:connected:1 preread_ms=- connect_ms=1.412 \
+             client=192.0.2.1:5000 peer=- local=[2001:db8::1]:443 sni=shop.example.com \
+             alpn=\"h2,\\\\xff\\\\n\" pool=www \
+             backend=b2 attempts=b1:refused:0.412,b2:connected:1 preread_ms=2.5 connect_ms=1.412 \
              first_byte_ms=- duration_ms=2000 bytes_in=1 bytes_out=18446744073709551615 \
              termination=client_closed\n"
         );
@@ -240,8 +264,15 @@ pub(super) mod tests {
 
     #[test]
     fn nothing_known_is_null() {
-        let empty =
-            Record { client: None, pool: None, backend: None, attempts: vec![], ..record() };
+        let empty = Record {
+            client: None,
+            hello: None,
+            preread: None,
+            pool: None,
+            backend: None,
+            attempts: vec![],
+            ..record()
+        };
         let json: serde_json::Value = serde_json::from_str(&line(&empty, LogFormat::Json)).unwrap();
         for key in ["client", "pool", "backend", "peer", "sni", "alpn", "preread_ms"] {
             assert!(json[key].is_null(), "{key}");

@@ -60,6 +60,11 @@ pub(super) const LISTENER: &[Family<Listener>] = &[
         "Times that accepting paused for want of descriptors or memory.",
         |l, out| out.is(l.counts.accept_pauses),
     ),
+    counter(
+        "pointsman_ech_total",
+        "TLS hellos with an ECH extension, GREASE included.",
+        |l, out| out.is(l.counts.ech),
+    ),
 ];
 
 /// Labels `pool` and `backend`.
@@ -179,11 +184,18 @@ pub(super) const CPU_NAME: &str = "process_cpu_seconds_total";
 pub(super) const CPU_HELP: &str = "User and system time of the process.";
 
 /// Label `listener`.
-pub(super) const LISTENER_HISTOGRAMS: &[HistogramFamily<ListenerState>] = &[HistogramFamily {
-    name: "pointsman_session_seconds",
-    help: "Duration of connections, accept to end.",
-    read: |l| l.session_seconds.totals(),
-}];
+pub(super) const LISTENER_HISTOGRAMS: &[HistogramFamily<ListenerState>] = &[
+    HistogramFamily {
+        name: "pointsman_session_seconds",
+        help: "Duration of connections, accept to end.",
+        read: |l| l.session_seconds.totals(),
+    },
+    HistogramFamily {
+        name: "pointsman_preread_seconds",
+        help: "From accepted to a complete TLS hello.",
+        read: |l| l.preread_seconds.totals(),
+    },
+];
 
 /// Label `pool`.
 pub(super) const POOL_HISTOGRAMS: &[HistogramFamily<PoolState>] = &[

@@ -75,8 +75,21 @@ fn config(name: Arc<str>, backends: &[&str]) -> Config {
         keepalive: None,
         user_timeout: None,
     };
-    let listener =
-        config::Listener { name, bind: vec![bind.clone()], v6_only: false, timeouts, pool: 0 };
+    let preread = config::Preread {
+        always: false,
+        timeout: Duration::from_secs(3),
+        max_bytes: 65_536,
+        total_bytes: 65_536,
+        on_timeout: config::OnTimeout::Close,
+    };
+    let listener = config::Listener {
+        name,
+        bind: vec![bind.clone()],
+        v6_only: false,
+        timeouts,
+        preread,
+        routes: vec![config::Route::unconditional(config::Action::Pool(0))],
+    };
     Config {
         workers: Workers::Auto,
         hash_seed: 0,

@@ -20,8 +20,8 @@ pub(super) struct Account {
     worker: Rc<Worker>,
     listener: Arc<ListenerState>,
     started: Instant,
-    /// How it ended; [`Termination::Error`] until somebody says otherwise.
-    termination: Cell<Termination>,
+    /// How it ended, and after how long; [`Termination::Error`] until somebody says otherwise.
+    ended: Cell<Option<(Termination, Duration)>>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     /// The record for the access log, where there is one.
@@ -61,7 +61,7 @@ impl Account {
             worker: worker.clone(),
             listener: listener.clone(),
             started: Instant::now(),
-            termination: Cell::new(Termination::Error),
+            ended: Cell::new(None),
             bytes_in: Cell::new(0),
             bytes_out: Cell::new(0),
             record,
@@ -140,17 +140,19 @@ impl Account {
         count.set(count.get() + bytes);
     }
 
-    /// Says how the connection ends. It counts when the account is dropped, be it in the middle
-    /// of a lingering close.
+    /// Says how the connection ends, now. It counts when the account is dropped, which is after,
+    /// or in the middle of, a lingering close. The first word on it is the last.
     pub fn ends(&self, termination: Termination) {
-        self.termination.set(termination);
+        if self.ended.get().is_none() {
+            self.ended.set(Some((termination, self.started.elapsed())));
+        }
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let duration = self.started.elapsed();
-        let termination = self.termination.get();
+        let unsaid = || (Termination::Error, self.started.elapsed());
+        let (termination, duration) = self.ended.get().unwrap_or_else(unsaid);
         self.listener.closed(self.worker.index, termination, duration);
         if let Some(mut record) = self.record.take() {
             record.duration = duration;

@@ -89,13 +89,14 @@ fn connect_and_end(address: &str, way: u8) {
 
 /// Runs so many sessions of each way, from a few threads, in an order drawn by `seed`.
 fn mixture(pointsman: &Pointsman, each: usize, seed: u64) {
-    let address = pointsman.address("edge");
+    // Only what must time out goes where it does so soon.
+    let (edge, strict) = (pointsman.address("edge"), pointsman.address("strict"));
     let mut ways: Vec<u8> = (0..WAYS).flat_map(|way| std::iter::repeat_n(way, each)).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut ways);
     std::thread::scope(|scope| {
         for part in ways.chunks(ways.len() / 32 + 1) {
-            let address = &address;
-            scope.spawn(move || part.iter().for_each(|way| connect_and_end(address, *way)));
+            let address = |way| if way < 8 { &edge } else { &strict };
+            scope.spawn(move || part.iter().for_each(|way| connect_and_end(address(*way), *way)));
         }
     });
 }
@@ -105,7 +106,8 @@ fn everything_returns() {
     let backend = Backend::serving(serve);
     let refusing = Backend::refusing();
     let pointsman = Pointsman::start(&format!(
-        "listeners:\n  edge: {{ bind: \"127.0.0.1:0\", pool: pool, \
+        "listeners:\n  edge: {{ bind: \"127.0.0.1:0\", pool: pool }}\n  \
+         strict: {{ bind: \"127.0.0.1:0\", pool: pool, \
          timeouts: {{ idle: 300ms, half_closed: 200ms }} }}\n  \
          dead: {{ bind: \"127.0.0.1:0\", pool: dead }}\n\
          pools:\n  pool: {{ backends: [\"{}\"], health: off }}\n  \
@@ -132,15 +134,16 @@ fn everything_returns() {
         });
         // Empty pipes are kept, 32 a worker.
         assert!(pointsman.usage().pipes <= before.pipes.max(2 * 2 * 32), "{:?}", pointsman.usage());
-        for termination in [
-            "client_closed",
-            "backend_closed",
-            "client_reset",
-            "backend_reset",
-            "idle_timeout",
-            "half_closed_timeout",
+        for (listener, terminations) in [
+            (
+                "edge",
+                ["client_closed", "backend_closed", "client_reset", "backend_reset"].as_slice(),
+            ),
+            ("strict", &["idle_timeout", "half_closed_timeout"]),
         ] {
-            assert!(metrics.closed("edge", termination) >= 20.0, "{termination}");
+            for termination in terminations {
+                assert!(metrics.closed(listener, termination) >= 20.0, "{termination}");
+            }
         }
         assert_eq!(metrics.closed("edge", "error"), 0.0);
         // The first round may still grow the heap.

@@ -1,5 +1,8 @@
 //! Active checks: how many, how they end, and what they make of a backend.
 
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
@@ -75,6 +78,28 @@ fn one_probe_an_interval_for_the_process() {
     assert!(counted <= backend.accepted() as f64, "{counted} of {}", backend.accepted());
     // A probe that the reload interrupted was a connection, but no result.
     assert!(counted + 1.0 >= backend.accepted() as f64, "{counted} of {}", backend.accepted());
+    pointsman.stop();
+}
+
+/// A server that speaks first is not reset for it, however the two meet.
+#[test]
+fn a_probe_of_a_server_that_speaks_first_ends_by_fin() {
+    let over = Arc::new(AtomicBool::new(false));
+    let backend = Backend::serving({
+        let over = over.clone();
+        move |mut stream| {
+            stream.write(b"220 ready\r\n");
+            let end = (&**stream.socket()).read(&mut [0]);
+            // The end of the process ends its last probe as it may.
+            assert!(over.load(Relaxed) || matches!(end, Ok(0)), "instead of FIN: {end:?}");
+        }
+    });
+    let address = backend.address();
+    let pointsman = Pointsman::start(&checked(&[&address], "interval: 5ms", ""));
+    wait_until("probes", || backend.accepted() >= 300);
+    over.store(true, Relaxed);
+    let descriptors = pointsman.usage().descriptors();
+    assert!(descriptors < 100, "{descriptors}");
     pointsman.stop();
 }
 

@@ -93,7 +93,11 @@ fn both_directions_stalled_do_not_spin() {
 #[test]
 fn slow_readers_pin_little_and_disturb_nobody() {
     const READERS: usize = 200;
-    let fast = Backend::serving(|mut stream| while stream.try_send(u64::MAX).is_ok() {});
+    let fast = Backend::serving(|mut stream| {
+        // 200 buffers of the size they would grow to are more than the kernel allows TCP.
+        stream.socket().set_send_buffer_size(128 * 1024).unwrap();
+        while stream.try_send(u64::MAX).is_ok() {}
+    });
     let echo = Backend::echo();
     let pointsman = Pointsman::start(&format!(
         "listeners:\n  edge: {{ bind: \"127.0.0.1:0\", pool: fast }}\n  \
