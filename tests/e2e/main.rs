@@ -12,6 +12,8 @@ mod connecting;
 mod ends;
 mod first_steps;
 mod health;
+mod hello_refused;
+mod hello_splits;
 mod picks;
 mod quiet;
 mod real_peers;

@@ -4,6 +4,7 @@
 mod admin;
 mod backend;
 mod command;
+mod edge;
 mod haproxy;
 mod hideable;
 mod metrics;
@@ -15,10 +16,14 @@ mod record;
 mod session;
 mod stream;
 
+#[path = "../../hello/builder.rs"]
+pub mod hello;
+
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
 pub use command::{Answer, Background, command, finish};
+pub use edge::{Edge, answer, answering, captured, routed};
 pub use haproxy::Haproxy;
 pub use hideable::Hideable;
 pub use metrics::Metrics;

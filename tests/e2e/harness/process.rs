@@ -42,6 +42,18 @@ pub fn usage(id: u32) -> Usage {
     usage
 }
 
+/// Whether every worker sleeps. What arrives on a loopback wakes its worker before the sender's
+/// call returns, so a sleeping one has taken all that was sent to it before.
+pub fn workers_asleep(id: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+    tasks.flatten().all(|task| {
+        // pid (comm) state …
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('S'));
+        !stat.contains("(worker-") || state == Some(true)
+    })
+}
+
 /// Resident memory in bytes.
 pub fn resident(id: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/statm")).unwrap();
