@@ -11,6 +11,8 @@ const SIDE_BY_SIDE: usize = 256;
 pub struct Edge {
     /// What is tested.
     pub pointsman: Pointsman,
+    pools: Vec<&'static str>,
+    /// One of each pool, in their order.
     backends: Vec<Backend>,
     address: String,
 }
@@ -21,10 +23,10 @@ impl Edge {
     pub fn start(listener: &[&str], routes: &[&str], pools: &[&'static str]) -> Self {
         let backends: Vec<_> = pools.iter().copied().map(answering).collect();
         let addresses = backends.iter().map(Backend::address);
-        let pools: Vec<_> = pools.iter().copied().zip(addresses).collect();
-        let pointsman = Pointsman::start(&routed(listener, routes, &pools));
+        let named: Vec<_> = pools.iter().copied().zip(addresses).collect();
+        let pointsman = Pointsman::start(&routed(listener, routes, &named));
         let address = pointsman.address("edge");
-        Edge { pointsman, backends, address }
+        Edge { pointsman, pools: pools.to_vec(), backends, address }
     }
 
     /// Connects to it.
@@ -62,6 +64,11 @@ impl Edge {
             }
         }
         answers
+    }
+
+    /// Its pools, as [`routed`] takes them.
+    pub fn pools(&self) -> Vec<(&'static str, String)> {
+        self.pools.iter().copied().zip(self.backends.iter().map(Backend::address)).collect()
     }
 
     /// How many connections have reached a backend.
