@@ -3,6 +3,8 @@
 
 mod admin;
 mod backend;
+mod certificate;
+mod chromium;
 mod command;
 mod edge;
 mod haproxy;
@@ -22,14 +24,16 @@ pub mod hello;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
-pub use command::{Answer, Background, command, finish};
+pub use certificate::certify;
+pub use chromium::browse;
+pub use command::{Answer, Background, command, finish, finish_reading};
 pub use edge::{Edge, answer, answering, captured, routed};
 pub use haproxy::Haproxy;
 pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
 pub use pointsman::{Pointsman, fresh_directory};
-pub use process::Usage;
+pub use process::{Usage, raise_descriptors};
 pub use record::Record;
 pub use session::{Session, Side, expect_record};
 pub use stream::Stream;

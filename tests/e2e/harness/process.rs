@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// A moment's use of what must come back to where it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -21,6 +23,12 @@ impl Usage {
     pub fn descriptors(self) -> usize {
         self.sockets + self.pipes + self.others
     }
+}
+
+/// Lets the tests themselves have as many descriptors as they may.
+pub fn raise_descriptors() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
 
 /// Reads [`Usage`].
