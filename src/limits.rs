@@ -83,6 +83,9 @@ pub const ACCESS_LOG_QUEUE: usize = 16 * 1024;
 /// Bytes of access log lines gathered before they are written.
 pub const ACCESS_LOG_BUFFER: usize = 64 * 1024;
 
+/// Bytes of a hello's ALPN that a session keeps for the access log; a client may offer 64 KiB.
+pub const LOGGED_ALPN: usize = 1024;
+
 /// `overload` records a worker writes each second; the others are counted and left out.
 pub const FLOOD_RECORDS_PER_SECOND: u32 = 100;
 
