@@ -69,7 +69,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Clients that send most of a hello, and no more. Those that were reset meanwhile stay in the list.
+/// Clients that send most of a hello, and no more; those that were reset meanwhile too.
 fn stall(edge: &Edge) -> Vec<Stream> {
     let hello = Hello::to("www.example.com").padded_to(SENT + 2000).bytes();
     let streams: Vec<_> = (0..STALLED)

@@ -102,9 +102,10 @@ fn a_split_is_stable_by_source() {
         let balance = "{ policy: maglev, key: source }";
         format!("{{ backends: [\"{}\"], balance: {balance}, health: off }}", backend.address())
     };
+    let split = "[{ pool: main, weight: 95 }, { pool: canary, weight: 5 }]";
     let yaml = format!(
         "listeners:\n  edge:\n    bind: \"127.0.0.1:0\"\n    routes:\n\
-         \x20     - {{ sni: www.example.com, split: [{{ pool: main, weight: 95 }}, {{ pool: canary, weight: 5 }}] }}\n\
+         \x20     - {{ sni: www.example.com, split: {split} }}\n\
          pools:\n  main: {}\n  canary: {}\n",
         pool(&main),
         pool(&canary)
@@ -134,7 +135,8 @@ fn one_name_keeps_its_backend() {
     for policy in ["maglev", "hash"] {
         let yaml = format!(
             "listeners: {{ edge: {{ bind: \"127.0.0.1:0\", pool: pool }} }}\n\
-             pools: {{ pool: {{ balance: {{ policy: {policy}, key: sni }}, health: off, backends: [{}] }} }}\n",
+             pools: {{ pool: {{ balance: {{ policy: {policy}, key: sni }}, \
+             health: off, backends: [{}] }} }}\n",
             list.join(", ")
         );
         let round = || -> BTreeMap<u32, String> {
@@ -165,7 +167,8 @@ fn without_a_name_the_source_is_hashed() {
     let list: Vec<_> = backends.iter().map(|b| format!("\"{}\"", b.address())).collect();
     let yaml = format!(
         "listeners: {{ edge: {{ bind: \"127.0.0.1:0\", pool: pool }} }}\n\
-         pools: {{ pool: {{ balance: {{ policy: maglev, key: sni }}, health: off, backends: [{}] }} }}\n",
+         pools: {{ pool: {{ balance: {{ policy: maglev, key: sni }}, \
+         health: off, backends: [{}] }} }}\n",
         list.join(", ")
     );
     let pointsman = Pointsman::start(&yaml);
