@@ -3,7 +3,10 @@
 
 mod admin;
 mod backend;
+mod certificate;
+mod chromium;
 mod command;
+mod edge;
 mod haproxy;
 mod hideable;
 mod metrics;
@@ -15,16 +18,22 @@ mod record;
 mod session;
 mod stream;
 
+#[path = "../../hello/builder.rs"]
+pub mod hello;
+
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
-pub use command::{Answer, Background, command, finish};
+pub use certificate::certify;
+pub use chromium::browse;
+pub use command::{Answer, Background, command, finish, finish_reading};
+pub use edge::{Edge, answer, answering, captured, routed};
 pub use haproxy::Haproxy;
 pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
 pub use pointsman::{Pointsman, fresh_directory};
-pub use process::Usage;
+pub use process::{Usage, raise_descriptors};
 pub use record::Record;
 pub use session::{Session, Side, expect_record};
 pub use stream::Stream;

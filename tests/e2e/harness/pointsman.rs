@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::admin::request;
 use super::metrics::Metrics;
-use super::process::{Usage, cpu_time, resident, usage};
+use super::process::{Usage, cpu_time, resident, usage, workers_asleep};
 use super::record::Record;
 use super::stream::Stream;
 use super::{pass, wait_for, wait_until};
@@ -196,6 +196,12 @@ impl Pointsman {
             self.usage()
         });
         looks.take(40).min_by_key(|usage| usage.descriptors()).expect("40 looks")
+    }
+
+    /// Waits until it has taken everything that was sent to it, so that what is sent next cannot be
+    /// received together with it.
+    pub fn wait_received(&self) {
+        wait_until("the workers to sleep", || workers_asleep(self.id()));
     }
 
     /// Resident memory in bytes.
