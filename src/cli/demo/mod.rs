@@ -78,7 +78,7 @@ pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
     io::stdout().write_all(text.as_bytes())?;
     let summary = runtime.block_on(show::run(&service, &mut backends, entrance, args.duration));
     service.stop();
-    service.wait();
+    service.wait()?;
     runtime.shutdown_background();
     // A reader that has gone away ends the demo, but everything is stopped first.
     io::stdout().write_all(summary?.as_bytes())?;
