@@ -40,7 +40,9 @@ pub(super) fn introduction(
     if let Some(admin) = admin {
         line(&format!("  {}", curl(admin, "/metrics")));
         line(&format!("  {}", curl(admin, "/api/v1/status")));
-        line(&format!("  pointsman status --admin {admin}"));
+        // As it was started: it may not be in the PATH.
+        let program = std::env::args().next().unwrap_or_else(|| "pointsman".to_owned());
+        line(&format!("  {program} status --admin {admin}"));
     }
     line("");
     line("Ctrl-c ends it.");
