@@ -4,7 +4,9 @@
 mod admin;
 mod backend;
 mod command;
+mod flood;
 mod haproxy;
+mod held_port;
 mod hideable;
 mod metrics;
 mod nginx;
@@ -19,7 +21,9 @@ use std::time::{Duration, Instant};
 
 pub use backend::Backend;
 pub use command::{Answer, Background, command, finish};
+pub use flood::Flood;
 pub use haproxy::Haproxy;
+pub use held_port::HeldPort;
 pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
