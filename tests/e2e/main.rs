@@ -5,6 +5,7 @@ mod harness;
 
 mod addresses;
 mod admin_server;
+mod all_or_nothing;
 mod baseline;
 mod bulk;
 mod checks_and_reloads;
@@ -14,6 +15,7 @@ mod ends;
 mod first_steps;
 mod floods;
 mod health;
+mod obstructed;
 mod picks;
 mod quiet;
 mod real_peers;
