@@ -6,8 +6,13 @@ mod backend;
 mod certificate;
 mod chromium;
 mod command;
+<<<<<<< HEAD
 mod edge;
+=======
+mod flood;
+>>>>>>> regress
 mod haproxy;
+mod held_port;
 mod hideable;
 mod metrics;
 mod nginx;
@@ -24,11 +29,17 @@ pub mod hello;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
+<<<<<<< HEAD
 pub use certificate::certify;
 pub use chromium::browse;
 pub use command::{Answer, Background, command, finish, finish_reading};
 pub use edge::{Edge, answer, answering, captured, routed};
+=======
+pub use command::{Answer, Background, command, finish};
+pub use flood::Flood;
+>>>>>>> regress
 pub use haproxy::Haproxy;
+pub use held_port::HeldPort;
 pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;

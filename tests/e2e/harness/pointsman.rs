@@ -28,8 +28,8 @@ pub struct Pointsman {
 }
 
 impl Pointsman {
-    /// Starts it and waits until it is ready. `yaml` has no `admin` and no `access_log`; `DIR` in
-    /// it stands for the directory.
+    /// Starts it and waits until it is ready. `yaml` has no `admin`, and an `access_log` only if
+    /// it is to be another one; `DIR` in it stands for the directory.
     pub fn start(yaml: &str) -> Self {
         let mut pointsman = Self::spawn(yaml);
         pointsman.wait_ready();
@@ -263,11 +263,11 @@ impl Drop for Pointsman {
 
 fn write_config(directory: &Path, yaml: &str) {
     let dir = directory.display().to_string();
-    let own = format!(
-        "admin: {{ bind: \"unix:{dir}/admin.sock\" }}\n\
-         access_log: {{ path: \"{dir}/access.log\" }}\n{}",
-        yaml.replace("DIR", &dir)
-    );
+    let mut own = format!("admin: {{ bind: \"unix:{dir}/admin.sock\" }}\n");
+    if !yaml.contains("access_log:") {
+        own += &format!("access_log: {{ path: \"{dir}/access.log\" }}\n");
+    }
+    own += &yaml.replace("DIR", &dir);
     fs::write(directory.join("pointsman.yaml"), own).unwrap();
 }
 
