@@ -6,11 +6,8 @@ mod backend;
 mod certificate;
 mod chromium;
 mod command;
-<<<<<<< HEAD
 mod edge;
-=======
 mod flood;
->>>>>>> regress
 mod haproxy;
 mod held_port;
 mod hideable;
@@ -29,15 +26,12 @@ pub mod hello;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
-<<<<<<< HEAD
 pub use certificate::certify;
 pub use chromium::browse;
+pub use command::{Answer, Background, command, finish};
 pub use command::{Answer, Background, command, finish, finish_reading};
 pub use edge::{Edge, answer, answering, captured, routed};
-=======
-pub use command::{Answer, Background, command, finish};
 pub use flood::Flood;
->>>>>>> regress
 pub use haproxy::Haproxy;
 pub use held_port::HeldPort;
 pub use hideable::Hideable;
