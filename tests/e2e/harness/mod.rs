@@ -28,7 +28,6 @@ use std::time::{Duration, Instant};
 pub use backend::Backend;
 pub use certificate::certify;
 pub use chromium::browse;
-pub use command::{Answer, Background, command, finish};
 pub use command::{Answer, Background, command, finish, finish_reading};
 pub use edge::{Edge, answer, answering, captured, routed};
 pub use flood::Flood;
