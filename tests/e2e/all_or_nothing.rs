@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::harness::{Backend, HeldPort, Pointsman, Stream, one_listener};
 
-/// `edge`, and more listeners of the same pool.
+/// `edge`, and more listeners of the same pool. By `max_connections: auto` a reload would raise the
+/// limit of descriptors that a test has set.
 fn with(backend: &Backend, more: &[(&str, &str)]) -> String {
     let mut yaml = one_listener("", &[&backend.address()], "");
     for (name, address) in more {
         let listener = format!("{name}: {{ bind: \"{address}\", pool: pool }}, edge: ");
         yaml = yaml.replacen("edge: ", &listener, 1);
     }
-    format!("workers: 4\n{yaml}")
+    format!("workers: 4\nmax_connections: off\n{yaml}")
 }
 
 fn round_trip(address: &str) {
