@@ -310,7 +310,7 @@ fn max_sessions(configured: MaxConnections) -> u32 {
         MaxConnections::Count(count) => count,
         MaxConnections::Off => u32::MAX,
         MaxConnections::Auto => {
-            let descriptors = sys::process::raise_descriptor_limit();
+            let descriptors = sys::process::descriptor_limit();
             let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
             u32::try_from((descriptors - reserved) / 2).unwrap_or(u32::MAX)
         }
