@@ -6,7 +6,7 @@
 //! skips its turn while `r * weight` is below its target, which grows by the largest weight with
 //! each claim: the heaviest claim every round, one of half the weight every other.
 
-use xxhash_rust::xxh64::xxh64;
+use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use super::{BuildError, Member, View, hash};
 use crate::limits::{MAGLEV_STEPS, MAGLEV_TABLE_MAX};
@@ -60,8 +60,7 @@ impl Maglev {
     /// The backend of slot `hash` mod the number of slots. An unusable one keeps its slots and is
     /// passed over to those behind, which are spread over everybody.
     pub(super) fn pick(&self, view: &impl View, hash: u64) -> Option<usize> {
-        let slot = hash.checked_rem(self.table.len() as u64)? as usize;
-        let (before, from) = self.table.split_at(slot);
+        let (before, from) = self.table.split_at(self.slot(hash)? as usize);
         let mut last = None;
         for &index in from.iter().chain(before).take(MAGLEV_STEPS) {
             // Neighbours are often the same backend in a small pool: ask once.
@@ -71,6 +70,16 @@ impl Maglev {
             last = Some(index);
         }
         hash::pick(view, hash)
+    }
+
+    /// The slot of this hash. `None` in an empty table.
+    pub(super) fn slot(&self, hash: u64) -> Option<u64> {
+        hash.checked_rem(self.table.len() as u64)
+    }
+
+    /// Adds everything that a pick depends on.
+    pub(super) fn digest(&self, digest: &mut Xxh64) {
+        self.table.iter().for_each(|index| digest.update(&index.to_le_bytes()));
     }
 }
 
