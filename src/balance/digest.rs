@@ -25,6 +25,20 @@ pub(super) fn start(spec: &Spec, seed: u64, members: &[Member<'_>]) -> Option<Xx
     Some(digest)
 }
 
+/// Adds a table, many entries at a time: one by one takes longer than building it.
+pub(super) fn add<T: Copy, const N: usize>(
+    digest: &mut Xxh64,
+    table: &[T],
+    bytes: impl Fn(T) -> [u8; N],
+) {
+    let mut buffer = Vec::with_capacity(512 * N);
+    for entries in table.chunks(512) {
+        buffer.clear();
+        buffer.extend(entries.iter().flat_map(|&entry| bytes(entry)));
+        digest.update(&buffer);
+    }
+}
+
 /// Never changes: other versions compute it too.
 fn tag(key: KeyKind) -> u8 {
     match key {

@@ -5,9 +5,16 @@
 //! and in its turn claims the next slot nobody has. Rounds count from 1; in round `r` a backend
 //! skips its turn while `r * weight` is below its target, which grows by the largest weight with
 //! each claim: the heaviest claim every round, one of half the weight every other.
+//!
+//! A backend that goes down is passed over; the table stays. Built again without it, the table is
+//! perfectly even, but of 65,537 slots 1.58 % move for 1 of 100 backends down and 11.0 % for 10, and
+//! all of them once more when it comes back. Passed over, nothing moves but what was its own, 1.00 %
+//! and 10.0 %, and the fullest of the others has 2.6 % more than the mean, which a reload evens out.
+//! A backend that flaps is common; 2.6 % are not felt.
 
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
+use super::digest::add;
 use super::{BuildError, Member, View, hash};
 use crate::limits::{MAGLEV_STEPS, MAGLEV_TABLE_MAX};
 
@@ -79,7 +86,7 @@ impl Maglev {
 
     /// Adds everything that a pick depends on.
     pub(super) fn digest(&self, digest: &mut Xxh64) {
-        self.table.iter().for_each(|index| digest.update(&index.to_le_bytes()));
+        add(digest, &self.table, u16::to_le_bytes);
     }
 }
 

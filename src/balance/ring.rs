@@ -8,6 +8,7 @@
 
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
+use super::digest::add;
 use super::{BuildError, Member, View, hash};
 use crate::limits::{RING_POINTS, RING_POINTS_PER_WEIGHT, RING_STEPS};
 
@@ -83,8 +84,8 @@ impl Ring {
 
     /// Adds everything that a pick depends on.
     pub(super) fn digest(&self, digest: &mut Xxh64) {
-        self.points.iter().for_each(|point| digest.update(&point.to_le_bytes()));
-        self.owners.iter().for_each(|owner| digest.update(&owner.to_le_bytes()));
+        add(digest, &self.points, u64::to_le_bytes);
+        add(digest, &self.owners, u16::to_le_bytes);
     }
 }
 
