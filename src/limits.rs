@@ -89,6 +89,16 @@ pub const MAGLEV_STEPS: usize = 512;
 /// Lines of the program's log waiting to be written; more are dropped and counted.
 pub const LOG_QUEUE: usize = 4 * 1024;
 
+/// Points on the ring for each unit of a backend's weight.
+pub const RING_POINTS_PER_WEIGHT: usize = 160;
+
+/// Points of the largest ring, of 14 bytes each and as many again while it is built: 10,000
+/// backends of weight 2, or 100 of weight 256.
+pub const RING_POINTS: usize = 1 << 22;
+
+/// Points of a ring looked at, from the one hashed to, before the usable backends are searched.
+pub const RING_STEPS: usize = 512;
+
 /// Access log records waiting for the writer; more are dropped and counted.
 pub const ACCESS_LOG_QUEUE: usize = 16 * 1024;
 
@@ -163,6 +173,7 @@ pub const UNIX_PATH: usize = 107;
 // Balancing tables hold indices of backends as `u16`, and sums of weights as `u32`.
 const _: () = assert!(BACKENDS_PER_POOL <= 1 << 16);
 const _: () = assert!(ROUND_ROBIN_SLOTS <= u32::MAX as usize);
+const _: () = assert!(RING_POINTS <= u32::MAX as usize);
 const _: () = assert!(PIPE_MIN <= PIPE_SIZE);
 const _: () = assert!(PIPE_SIZE <= RELAY_BUDGET);
 const _: () = assert!(COPY_BUFFER <= RELAY_BUDGET);

@@ -5,9 +5,16 @@
 //! and in its turn claims the next slot nobody has. Rounds count from 1; in round `r` a backend
 //! skips its turn while `r * weight` is below its target, which grows by the largest weight with
 //! each claim: the heaviest claim every round, one of half the weight every other.
+//!
+//! A backend that goes down is passed over; the table stays. Built again without it, the table is
+//! perfectly even, but of 65,537 slots 1.58 % move for 1 of 100 backends down and 11.0 % for 10, and
+//! all of them once more when it comes back. Passed over, nothing moves but what was its own, 1.00 %
+//! and 10.0 %, and the fullest of the others has 2.6 % more than the mean, which a reload evens out.
+//! A backend that flaps is common; 2.6 % are not felt.
 
-use xxhash_rust::xxh64::xxh64;
+use xxhash_rust::xxh64::{Xxh64, xxh64};
 
+use super::digest::add;
 use super::{BuildError, Member, View, hash};
 use crate::limits::{MAGLEV_STEPS, MAGLEV_TABLE_MAX};
 
@@ -60,8 +67,7 @@ impl Maglev {
     /// The backend of slot `hash` mod the number of slots. An unusable one keeps its slots and is
     /// passed over to those behind, which are spread over everybody.
     pub(super) fn pick(&self, view: &impl View, hash: u64) -> Option<usize> {
-        let slot = hash.checked_rem(self.table.len() as u64)? as usize;
-        let (before, from) = self.table.split_at(slot);
+        let (before, from) = self.table.split_at(self.slot(hash)? as usize);
         let mut last = None;
         for &index in from.iter().chain(before).take(MAGLEV_STEPS) {
             // Neighbours are often the same backend in a small pool: ask once.
@@ -71,6 +77,16 @@ impl Maglev {
             last = Some(index);
         }
         hash::pick(view, hash)
+    }
+
+    /// The slot of this hash. `None` in an empty table.
+    pub(super) fn slot(&self, hash: u64) -> Option<u64> {
+        hash.checked_rem(self.table.len() as u64)
+    }
+
+    /// Adds everything that a pick depends on.
+    pub(super) fn digest(&self, digest: &mut Xxh64) {
+        add(digest, &self.table, u16::to_le_bytes);
     }
 }
 

@@ -10,15 +10,25 @@ use crate::limits::{BACKENDS_PER_POOL, WEIGHT_MAX};
 
 pub mod key;
 
+pub mod latency;
+
+mod bounded;
+mod digest;
+mod fixed;
 mod hash;
 mod least_conn;
 mod maglev;
 mod p2c;
+mod peak_ewma;
 mod random;
+mod rendezvous;
+mod ring;
 mod round_robin;
 
 #[cfg(test)]
 mod tests;
+
+pub use bounded::Bound;
 
 /// Which policy a pool uses, and its parameters, as the configuration says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +39,8 @@ pub struct Spec {
     pub key: key::KeyKind,
     /// Slots of a Maglev table; a prime not below the number of backends.
     pub table_size: usize,
+    /// How far above its fair share a hash policy may load a backend; `None`: as far as keys go.
+    pub bounded_load: Option<Bound>,
 }
 
 /// The policies by name.
@@ -39,18 +51,24 @@ pub enum PolicyKind {
     Random,
     LeastConn,
     P2c,
+    PeakEwma,
     Hash,
+    Ring,
+    Rendezvous,
     Maglev,
 }
 
 impl PolicyKind {
     /// Every policy, in the order of the README.
-    pub const ALL: [PolicyKind; 6] = [
+    pub const ALL: [PolicyKind; 9] = [
         PolicyKind::RoundRobin,
         PolicyKind::Random,
         PolicyKind::LeastConn,
         PolicyKind::P2c,
+        PolicyKind::PeakEwma,
         PolicyKind::Hash,
+        PolicyKind::Ring,
+        PolicyKind::Rendezvous,
         PolicyKind::Maglev,
     ];
 
@@ -61,14 +79,23 @@ impl PolicyKind {
             PolicyKind::Random => "random",
             PolicyKind::LeastConn => "least_conn",
             PolicyKind::P2c => "p2c",
+            PolicyKind::PeakEwma => "peak_ewma",
             PolicyKind::Hash => "hash",
+            PolicyKind::Ring => "ring",
+            PolicyKind::Rendezvous => "rendezvous",
             PolicyKind::Maglev => "maglev",
         }
     }
 
     /// Whether a pick depends on a hash of the connection.
     pub fn hashes(self) -> bool {
-        matches!(self, PolicyKind::Hash | PolicyKind::Maglev)
+        use PolicyKind::{Hash, Maglev, Rendezvous, Ring};
+        matches!(self, Hash | Ring | Rendezvous | Maglev)
+    }
+
+    /// Whether a pick depends on measured latencies.
+    pub fn measures(self) -> bool {
+        self == PolicyKind::PeakEwma
     }
 }
 
@@ -93,6 +120,19 @@ pub trait View {
     fn active(&self, index: usize) -> u32;
     /// Its weight; 0 is never usable.
     fn weight(&self, index: usize) -> u16;
+    /// Nanoseconds that it is expected to take. Asked for by [`PolicyKind::measures`] alone.
+    fn latency(&self, _index: usize) -> u64 {
+        0
+    }
+    /// The sum over all of [`View::active`].
+    fn total_active(&self) -> u32 {
+        (0..self.len()).fold(0, |total, index| total.saturating_add(self.active(index)))
+    }
+    /// Σ of the weights of usable backends. May be of a moment ago.
+    fn usable_weight(&self) -> u32 {
+        let usable = (0..self.len()).filter(|&index| self.usable(index));
+        usable.map(|index| u32::from(self.weight(index))).sum()
+    }
 }
 
 /// A backend as a policy's tables see it.
@@ -127,22 +167,29 @@ pub enum BuildError {
     /// Above [`crate::limits::MAGLEV_TABLE_MAX`].
     #[error("a table of {0} slots; at most {max}", max = crate::limits::MAGLEV_TABLE_MAX)]
     TableTooLarge(usize),
+    /// Above [`crate::limits::RING_POINTS`].
+    #[error("a ring of {0} points; at most {max}", max = crate::limits::RING_POINTS)]
+    RingTooLarge(usize),
 }
 
 /// A policy with the tables it needs for one set of backends.
 #[derive(Clone, Debug)]
-pub enum Policy {
-    /// Smooth weighted turns.
+pub struct Policy {
+    table: Table,
+    bound: Option<Bound>,
+}
+
+/// Each policy and what it looks up.
+#[derive(Clone, Debug)]
+enum Table {
     RoundRobin(round_robin::RoundRobin),
-    /// Independent weighted draws.
     Random(random::Random),
-    /// The least loaded of all.
     LeastConn,
-    /// The less loaded of two draws.
     P2c(random::Random),
-    /// Hash modulo the usable weight.
-    Hash,
-    /// Hash into a Maglev table.
+    PeakEwma(random::Random),
+    Hash(hash::Modulo),
+    Ring(ring::Ring),
+    Rendezvous(rendezvous::Rendezvous),
     Maglev(maglev::Maglev),
 }
 
@@ -158,14 +205,18 @@ impl Policy {
             return Err(BuildError::Weight(member.weight));
         }
         let weights = || members.iter().map(|member| member.weight);
-        Ok(match spec.policy {
-            PolicyKind::RoundRobin => Policy::RoundRobin(round_robin::RoundRobin::new(weights())),
-            PolicyKind::Random => Policy::Random(random::Random::new(weights())),
-            PolicyKind::LeastConn => Policy::LeastConn,
-            PolicyKind::P2c => Policy::P2c(random::Random::new(weights())),
-            PolicyKind::Hash => Policy::Hash,
-            PolicyKind::Maglev => Policy::Maglev(maglev::Maglev::new(spec.table_size, members)?),
-        })
+        let table = match spec.policy {
+            PolicyKind::RoundRobin => Table::RoundRobin(round_robin::RoundRobin::new(weights())),
+            PolicyKind::Random => Table::Random(random::Random::new(weights())),
+            PolicyKind::LeastConn => Table::LeastConn,
+            PolicyKind::P2c => Table::P2c(random::Random::new(weights())),
+            PolicyKind::PeakEwma => Table::PeakEwma(random::Random::new(weights())),
+            PolicyKind::Hash => Table::Hash(hash::Modulo::new(weights())),
+            PolicyKind::Ring => Table::Ring(ring::Ring::new(members)?),
+            PolicyKind::Rendezvous => Table::Rendezvous(rendezvous::Rendezvous::new(members)),
+            PolicyKind::Maglev => Table::Maglev(maglev::Maglev::new(spec.table_size, members)?),
+        };
+        Ok(Policy { table, bound: spec.bounded_load })
     }
 
     /// The backend for one connection attempt; `None` only if nothing was usable. Ends after a
@@ -180,14 +231,64 @@ impl Policy {
         tickets: &AtomicU64,
         rng: &mut fastrand::Rng,
     ) -> Option<usize> {
-        match self {
-            Policy::RoundRobin(schedule) => schedule.pick(view, tickets, rng),
-            Policy::Random(random) => random.pick(view, rng),
-            Policy::LeastConn => least_conn::pick(view, rng),
-            Policy::P2c(random) => p2c::pick(random, view, rng),
-            Policy::Hash => hash::pick(view, hash),
-            Policy::Maglev(table) => table.pick(view, hash),
+        match &self.table {
+            Table::RoundRobin(schedule) => schedule.pick(view, tickets, rng),
+            Table::Random(random) => random.pick(view, rng),
+            Table::LeastConn => least_conn::pick(view, rng),
+            Table::P2c(random) => p2c::pick(random, view, rng),
+            Table::PeakEwma(random) => peak_ewma::pick(random, view, rng),
+            _ => {
+                // What the bound leaves may be nothing: a retry, for one, has no use for the room
+                // on the backends that have failed it. It is no reason to refuse a connection.
+                let bounded = self.bound.and_then(|bound| self.pick_bounded(view, bound, hash));
+                bounded.or_else(|| self.pick_by_hash(view, hash))
+            }
         }
+    }
+
+    fn pick_by_hash(&self, view: &impl View, hash: u64) -> Option<usize> {
+        match &self.table {
+            Table::Hash(modulo) => modulo.pick(view, hash),
+            Table::Ring(ring) => ring.pick(view, hash),
+            Table::Rendezvous(scores) => scores.pick(view, hash),
+            Table::Maglev(table) => table.pick(view, hash),
+            _ => None,
+        }
+    }
+
+    fn pick_bounded(&self, view: &impl View, bound: Bound, hash: u64) -> Option<usize> {
+        let capped = bounded::Capped::new(view, bound);
+        match &self.table {
+            // Its modulus is over what is usable, full or not: else a full backend would move
+            // every key.
+            Table::Hash(modulo) => modulo.pick_from(view, &capped, hash),
+            _ => self.pick_by_hash(&capped, hash),
+        }
+    }
+
+    /// Where `hash` falls while all is usable: a slot of the Maglev table, a point of the ring,
+    /// a unit of the weight laid end to end (`hash`). The other policies have no such thing.
+    pub fn slot(&self, hash: u64) -> Option<u64> {
+        match &self.table {
+            Table::Hash(modulo) => modulo.slot(hash),
+            Table::Ring(ring) => ring.slot(hash),
+            Table::Maglev(table) => table.slot(hash),
+            _ => None,
+        }
+    }
+
+    /// 48 bits that are equal wherever keys are picked for alike, and most likely nowhere else;
+    /// `None` for policies that do not hash. `spec` and `members` are those the policy was built
+    /// of, `seed` is the configuration's `hash_seed`.
+    pub fn digest(&self, spec: &Spec, seed: u64, members: &[Member<'_>]) -> Option<u64> {
+        let mut digest = digest::start(spec, seed, members)?;
+        match &self.table {
+            Table::Ring(ring) => ring.digest(&mut digest),
+            Table::Maglev(table) => table.digest(&mut digest),
+            // Nothing but members and weights.
+            _ => {}
+        }
+        Some(digest.digest() >> 16)
     }
 }
 

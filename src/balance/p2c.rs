@@ -9,17 +9,26 @@ use std::cmp::Ordering;
 use super::random::Random;
 use super::{View, by_load};
 
-/// Draws twice; the only usable backend stands alone, and of equals the first draw stays.
+/// The less loaded of two draws; the only usable backend stands alone, and of equals the first
+/// draw stays.
 pub(super) fn pick(random: &Random, view: &impl View, rng: &mut fastrand::Rng) -> Option<usize> {
-    let first = random.pick(view, rng)?;
-    let Some(second) = random.pick_where(view, rng, |index| index != first) else {
-        return Some(first);
-    };
+    let (first, second) = draw(random, view, rng)?;
+    let Some(second) = second else { return Some(first) };
     let load = |index| (view.active(index), view.weight(index));
     match by_load(load(second), load(first)) {
         Ordering::Less => Some(second),
         Ordering::Equal | Ordering::Greater => Some(first),
     }
+}
+
+/// One usable backend, and another where there is one.
+pub(super) fn draw(
+    random: &Random,
+    view: &impl View,
+    rng: &mut fastrand::Rng,
+) -> Option<(usize, Option<usize>)> {
+    let first = random.pick(view, rng)?;
+    Some((first, random.pick_where(view, rng, |index| index != first)))
 }
 
 #[cfg(test)]

@@ -6,7 +6,12 @@ use std::sync::atomic::AtomicU64;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::{MAGLEV_STEPS, ROUND_ROBIN_DRAWS};
+use crate::limits::{MAGLEV_STEPS, RING_STEPS, ROUND_ROBIN_DRAWS};
+
+mod bounds;
+mod digests;
+mod moves;
+mod placement;
 
 /// A pool that does what a test says.
 #[derive(Clone, Debug)]
@@ -14,6 +19,7 @@ pub(super) struct Pool {
     pub(super) weights: Vec<u16>,
     pub(super) usable: Vec<bool>,
     pub(super) active: Vec<u32>,
+    pub(super) latency: Vec<u64>,
 }
 
 impl Pool {
@@ -23,6 +29,7 @@ impl Pool {
             weights: weights.to_vec(),
             usable: weights.iter().map(|&weight| weight > 0).collect(),
             active: vec![0; weights.len()],
+            latency: vec![0; weights.len()],
         }
     }
 }
@@ -43,27 +50,45 @@ impl View for Pool {
     fn weight(&self, index: usize) -> u16 {
         self.weights[index]
     }
+
+    fn latency(&self, index: usize) -> u64 {
+        self.latency[index]
+    }
 }
 
 fn spec(policy: PolicyKind) -> Spec {
-    Spec { policy, key: key::KeyKind::FiveTuple, table_size: 1009 }
+    Spec { policy, key: key::KeyKind::FiveTuple, table_size: 1009, bounded_load: None }
 }
 
 /// Backends `10.0.0.N:443`, in the order of their keys.
-fn keys(count: usize) -> Vec<String> {
+pub(super) fn keys(count: usize) -> Vec<String> {
     let mut keys: Vec<_> = (0..count).map(|n| format!("10.0.0.{n}:443")).collect();
     keys.sort();
     keys
 }
 
 fn build(policy: PolicyKind, keys: &[String], weights: &[u16]) -> Policy {
+    build_spec(&spec(policy), keys, weights)
+}
+
+fn build_spec(spec: &Spec, keys: &[String], weights: &[u16]) -> Policy {
     let members: Vec<_> =
         keys.iter().zip(weights).map(|(key, &weight)| Member { key, weight }).collect();
-    Policy::new(&spec(policy), &members).unwrap()
+    Policy::new(spec, &members).unwrap()
+}
+
+/// The pick of a hash policy.
+fn pick(policy: &Policy, view: &impl View, hash: u64) -> Option<usize> {
+    policy.pick(view, hash, &AtomicU64::new(0), &mut fastrand::Rng::with_seed(0))
+}
+
+/// Mostly small weights: a ring of large ones is large.
+fn weights() -> impl Strategy<Value = u16> {
+    prop_oneof![31 => 0..8u16, 1 => 0..=WEIGHT_MAX]
 }
 
 /// A mixer for hashes that stand for many connections (SplitMix64's finalizer).
-fn mix(n: u64) -> u64 {
+pub(super) fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)
@@ -81,7 +106,7 @@ fn count_picks(policy: &Policy, pool: &Pool, picks: u64) -> Vec<i64> {
 proptest! {
     #[test]
     fn picks_are_usable(
-        backends in prop::collection::vec((0..=WEIGHT_MAX, any::<bool>(), 0..1000u32), 0..30),
+        backends in prop::collection::vec((weights(), any::<bool>(), 0..1000u32), 0..30),
         hash: u64,
         ticket: u64,
         seed: u64,
@@ -93,8 +118,12 @@ proptest! {
             pool.active[index] = active;
         }
         let (tickets, mut rng) = (AtomicU64::new(ticket), fastrand::Rng::with_seed(seed));
-        for kind in PolicyKind::ALL {
-            let policy = build(kind, &keys(weights.len()), &weights);
+        let bounds = [None, Bound::new(1000), Bound::new(1250)];
+        for (kind, bounded_load) in
+            PolicyKind::ALL.iter().flat_map(|&kind| bounds.map(|bound| (kind, bound)))
+        {
+            let spec = Spec { bounded_load, ..spec(kind) };
+            let policy = build_spec(&spec, &keys(weights.len()), &weights);
             match policy.pick(&pool, hash, &tickets, &mut rng) {
                 Some(index) => prop_assert!(pool.usable[index], "{} picked {}", kind, index),
                 None => prop_assert!(!pool.usable.contains(&true), "{} found nothing", kind),
@@ -105,7 +134,7 @@ proptest! {
     /// What hash policies pick depends on keys, weights and the hash, not on the file's order.
     #[test]
     fn order_in_the_file_is_irrelevant(
-        backends in prop::collection::btree_map(0..200usize, 1..=WEIGHT_MAX, 1..20),
+        backends in prop::collection::btree_map(0..200usize, weights(), 1..20),
         seed: u64,
         hash: u64,
     ) {
@@ -132,15 +161,18 @@ proptest! {
 #[test]
 fn shares_follow_weights() {
     let weights = [1, 4, 0, 2, 3];
-    for kind in [PolicyKind::RoundRobin, PolicyKind::Random, PolicyKind::Hash, PolicyKind::Maglev] {
+    use PolicyKind::{Hash, Maglev, Random, Rendezvous, Ring, RoundRobin};
+    for kind in [RoundRobin, Random, Hash, Ring, Rendezvous, Maglev] {
         let policy = build(kind, &keys(5), &weights);
         let counts = count_picks(&policy, &Pool::new(&weights), 100_000);
         for (&count, &weight) in counts.iter().zip(&weights) {
             let share = f64::from(weight) / 10.0;
-            // Five standard deviations of a binomial, and for Maglev one slot of 1,009.
+            // Five standard deviations of a binomial; for Maglev one slot of 1,009; and for a ring
+            // of 1,600 points five of the share itself, which is distributed as Beta.
             let slack = match kind {
-                PolicyKind::RoundRobin => 0.0,
-                PolicyKind::Maglev => 775.0 + 100_000.0 / 1009.0,
+                RoundRobin => 0.0,
+                Maglev => 775.0 + 100_000.0 / 1009.0,
+                Ring => 775.0 + 500_000.0 * (share * (1.0 - share) / 1601.0).sqrt(),
                 _ => 775.0,
             };
             let off = (count as f64 - share * 100_000.0).abs();
@@ -162,57 +194,16 @@ fn nobody_inherits_a_double_share() {
         assert_eq!(counts[3], 0);
         let others = counts.iter().enumerate().filter(|&(index, _)| index != 3);
         // A ninth is 10,000. Five standard deviations are 472; Maglev's neighbours in a table of
-        // 1,009 are a binomial of 101 slots of 89 connections each: 5 * 3.2 * 89.
-        let slack = if kind == PolicyKind::Maglev { 1450 } else { 472 };
+        // 1,009 are a binomial of 101 slots of 89 connections each: 5 * 3.2 * 89. A backend's 160
+        // points are a share with a deviation of 7.9 %, whoever is up: three of those, and the 472.
+        let slack = match kind {
+            PolicyKind::Maglev => 1450,
+            PolicyKind::Ring => 2840,
+            _ => 472,
+        };
         for (index, count) in others {
             assert!((count - 10_000).abs() <= slack, "{kind} {index}: {counts:?}");
         }
-    }
-}
-
-/// Passing over moves only the connections of the backend that is passed over.
-#[test]
-fn maglev_moves_nothing_else_when_one_goes_down() {
-    let weights = [1; 10];
-    let policy = build(PolicyKind::Maglev, &keys(10), &weights);
-    let all = Pool::new(&weights);
-    let mut without = all.clone();
-    without.usable[4] = false;
-    let (tickets, mut rng) = (AtomicU64::new(0), fastrand::Rng::with_seed(0));
-    let mut moved = 0;
-    for hash in (0..10_000).map(mix) {
-        let before = policy.pick(&all, hash, &tickets, &mut rng);
-        let after = policy.pick(&without, hash, &tickets, &mut rng);
-        if before == Some(4) {
-            moved += 1;
-        } else {
-            assert_eq!(before, after);
-        }
-    }
-    assert!((850..=1150).contains(&moved), "a tenth of 10,000, not {moved}");
-}
-
-/// Removing one of ten moves close to a tenth with Maglev, and most with the baseline.
-#[test]
-fn removing_one_of_ten() {
-    let moved = |kind, gone: usize| {
-        let all = keys(10);
-        let mut rest = all.clone();
-        rest.remove(gone);
-        let before = build(kind, &all, &[1; 10]);
-        let after = build(kind, &rest, &[1; 9]);
-        let (tickets, mut rng) = (AtomicU64::new(0), fastrand::Rng::with_seed(0));
-        let mut pick = |policy: &Policy, keys: &[String], hash| {
-            let pool = Pool::new(&vec![1; keys.len()]);
-            keys[policy.pick(&pool, hash, &tickets, &mut rng).unwrap()].clone()
-        };
-        let hashes = (0..10_000).map(mix);
-        hashes.filter(|&hash| pick(&before, &all, hash) != pick(&after, &rest, hash)).count()
-    };
-    for gone in 0..10 {
-        let (maglev, baseline) = (moved(PolicyKind::Maglev, gone), moved(PolicyKind::Hash, gone));
-        assert!((900..=1400).contains(&maglev), "maglev moved {maglev} without {gone}");
-        assert!(baseline > 8000, "hash moved {baseline} without {gone}");
     }
 }
 
@@ -249,12 +240,15 @@ fn picks_end_whatever_the_view_says() {
         [|_| false, |n| n % 2 == 1, |n| n < 3, |n| n.is_multiple_of(101)];
     for kind in PolicyKind::ALL {
         for size in [0, 1, 2, 3, 100] {
-            let policy = build(kind, &keys(size), &vec![1; size]);
+            let spec = Spec { bounded_load: Bound::new(1000), ..spec(kind) };
+            let policy = build_spec(&spec, &keys(size), &vec![1; size]);
             for answer in answers {
                 let view = Fickle { size, asked: Cell::new(0), answer };
                 let (tickets, mut rng) = (AtomicU64::new(0), fastrand::Rng::with_seed(0));
                 policy.pick(&view, mix(7), &tickets, &mut rng);
-                let bound = ROUND_ROBIN_DRAWS.max(MAGLEV_STEPS) + 3 * size;
+                // Twice with a bound on the load: the second time without.
+                let steps = ROUND_ROBIN_DRAWS.max(2 * MAGLEV_STEPS).max(2 * RING_STEPS);
+                let bound = steps + 8 * size;
                 assert!(view.asked.get() <= bound, "{kind}, {size}: {}", view.asked.get());
             }
         }

@@ -33,8 +33,12 @@ pub(super) const TIMEOUTS: Timeouts = Timeouts {
     user_timeout: Some(Duration::from_secs(120)),
 };
 
-pub(super) const BALANCE: Spec =
-    Spec { policy: PolicyKind::LeastConn, key: KeyKind::FiveTuple, table_size: 65_537 };
+pub(super) const BALANCE: Spec = Spec {
+    policy: PolicyKind::LeastConn,
+    key: KeyKind::FiveTuple,
+    table_size: 65_537,
+    bounded_load: None,
+};
 pub(super) const WEIGHT: u16 = 1;
 pub(super) const HEALTH: HealthCheck = HealthCheck {
     interval: Duration::from_secs(2),

@@ -87,12 +87,13 @@ impl<T: Serialize> Serialize for Ordered<'_, T> {
     }
 }
 
-/// A word or a number.
+/// A word, a number, or what the operator wrote.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Scalar {
     Word(&'static str),
     Number(u64),
+    Decimal(f64),
     Text(String),
 }
 
@@ -324,6 +325,8 @@ struct FileBalance {
     key: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     table_size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bounded_load: Option<Scalar>,
 }
 
 impl FileBalance {
@@ -332,6 +335,10 @@ impl FileBalance {
             policy: spec.policy.name(),
             key: spec.policy.hashes().then(|| spec.key.name()),
             table_size: (spec.policy == PolicyKind::Maglev).then_some(spec.table_size),
+            bounded_load: spec.policy.hashes().then(|| match spec.bounded_load {
+                Some(bound) => Scalar::Decimal(f64::from(bound.thousandths()) / 1000.0),
+                None => Scalar::Word("off"),
+            }),
         }
     }
 }

@@ -211,10 +211,16 @@ pub enum Problem {
     Split(#[from] SplitError),
     #[error("`total_bytes` is less than `max_bytes`: one hello could not fit; raise it")]
     TotalBelowMax,
-    #[error("`key` has no meaning for {policy}; remove it, or use a hash policy: hash, maglev")]
+    #[error("`key` has no meaning for {policy}; remove it, or use a hash policy: {HASHES}")]
     KeyWithoutHash { policy: &'static str },
     #[error("`table_size` has no meaning for {policy}; remove it, or use maglev")]
     TableWithoutMaglev { policy: &'static str },
+    #[error(
+        "`bounded_load` has no meaning for {policy}; remove it, or use a hash policy: {HASHES}"
+    )]
+    BoundWithoutHash { policy: &'static str },
+    #[error("a total weight of {weight}; a ring has room for {max}, use smaller weights or maglev")]
+    RingLarge { weight: usize, max: usize },
     #[error("{size} is not a prime; write {next}")]
     TablePrime { size: usize, next: usize },
     #[error(
@@ -224,6 +230,9 @@ pub enum Problem {
     #[error("is missing; give at least one, like `{0}`")]
     FlagMissing(&'static str),
 }
+
+/// The hash policies, in messages.
+const HASHES: &str = "hash, ring, rendezvous, maglev";
 
 /// Where something was said before: a line of the file, or a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,17 +355,18 @@ mod tests {
 
     #[test]
     fn hints() {
-        let words = ["round_robin", "random", "least_conn", "p2c", "hash", "maglev"];
+        let words = crate::balance::PolicyKind::ALL.map(|policy| policy.name());
+        let all = format!("possible: {}", words.join(", "));
         for (text, expected) in [
             ("round-robin", "did you mean `round_robin`?"),
             ("roundrobin", "did you mean `round_robin`?"),
             ("Least_Conn", "did you mean `least_conn`?"),
             ("leastconns", "did you mean `least_conn`?"),
             ("hsah", "did you mean `hash`?"),
-            ("ring", "possible: round_robin, random, least_conn, p2c, hash, maglev"),
+            ("rign", "did you mean `ring`?"),
             ("round", "did you mean `round_robin`?"),
-            ("x", "possible: round_robin, random, least_conn, p2c, hash, maglev"),
-            ("", "possible: round_robin, random, least_conn, p2c, hash, maglev"),
+            ("x", &all),
+            ("", &all),
         ] {
             assert_eq!(Hint::new(text, words.into_iter(), "-").to_string(), expected, "{text}");
         }

@@ -13,11 +13,14 @@ use super::value::{Named, Value, name_problem};
 use super::warning::Suspicion;
 use super::{Backend, Connect, HealthCheck, PanicThreshold, Pool, defaults, words};
 use crate::address::Address;
-use crate::balance::{PolicyKind, Spec};
-use crate::limits::{ATTEMPTS_MAX, BACKENDS_PER_POOL, DURATION_MAX, MAGLEV_TABLE_MAX, WEIGHT_MAX};
+use crate::balance::{Bound, PolicyKind, Spec};
+use crate::limits::{
+    ATTEMPTS_MAX, BACKENDS_PER_POOL, DURATION_MAX, MAGLEV_TABLE_MAX, RING_POINTS,
+    RING_POINTS_PER_WEIGHT, WEIGHT_MAX,
+};
 
 pub(super) const POOL: &[&str] = &["balance", "backends", "health", "panic_threshold", "connect"];
-pub(super) const BALANCE: &[&str] = &["policy", "key", "table_size"];
+pub(super) const BALANCE: &[&str] = &["policy", "key", "table_size", "bounded_load"];
 pub(super) const BACKEND: &[&str] = &["name", "address", "weight"];
 pub(super) const HEALTH: &[&str] = &["type", "interval", "timeout", "rise", "fall"];
 pub(super) const CONNECT: &[&str] = &["timeout", "attempts"];
@@ -47,7 +50,8 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
         }
         None => {}
     }
-    pool.balance = table.read("balance", pool.balance, |v| balance(v, count, report));
+    let weight = pool.backends.iter().map(|backend| usize::from(backend.weight)).sum();
+    pool.balance = table.read("balance", pool.balance, |v| balance(v, count, weight, report));
     pool.health = table.read("health", pool.health, |v| health(v, report));
     pool.panic_threshold =
         table.read("panic_threshold", pool.panic_threshold, |v| panic_threshold(v, report));
@@ -147,13 +151,25 @@ fn backend_address<'a>(value: Value<'a>, report: &mut Report) -> Option<(Address
     None
 }
 
-/// A policy's name, or a map with its parameters. `backends` as many as the file lists.
-fn balance(value: Value<'_>, backends: usize, report: &mut Report) -> Option<Spec> {
-    let what = "balancing policy";
-    if !value.is_map() {
-        let policy = value.choice(what, &words::policies(), report)?;
-        return Some(Spec { policy, ..defaults::BALANCE });
+/// A policy's name, or a map with its parameters. `backends` as many as the file lists, with
+/// `weight` in total.
+fn balance(value: Value<'_>, backends: usize, weight: usize, report: &mut Report) -> Option<Spec> {
+    let spec = if value.is_map() {
+        balance_map(value, backends, report)?
+    } else {
+        let policy = value.choice(POLICY, &words::policies(), report)?;
+        Spec { policy, ..defaults::BALANCE }
+    };
+    let max = RING_POINTS / RING_POINTS_PER_WEIGHT;
+    if spec.policy == PolicyKind::Ring && weight > max {
+        value.error(Problem::RingLarge { weight, max }, report);
     }
+    Some(spec)
+}
+
+const POLICY: &str = "balancing policy";
+
+fn balance_map(value: Value<'_>, backends: usize, report: &mut Report) -> Option<Spec> {
     let table = value.table(BALANCE, "a map with `policy`", report)?;
     let Some(policy) = table.get("policy") else {
         if table.lacks("policy") {
@@ -162,11 +178,13 @@ fn balance(value: Value<'_>, backends: usize, report: &mut Report) -> Option<Spe
         }
         return None;
     };
-    let policy = policy.choice(what, &words::policies(), report);
+    let policy = policy.choice(POLICY, &words::policies(), report);
     let key = table
         .read("key", defaults::BALANCE.key, |v| v.choice("hash key", &words::key_kinds(), report));
     let table_size =
         table.read("table_size", defaults::BALANCE.table_size, |v| table_size(v, backends, report));
+    let bounded_load =
+        table.read("bounded_load", defaults::BALANCE.bounded_load, |v| bounded_load(v, report));
     let policy = policy?;
     if let Some(key) = table.get("key").filter(|_| !policy.hashes()) {
         key.error(Problem::KeyWithoutHash { policy: policy.name() }, report);
@@ -174,7 +192,24 @@ fn balance(value: Value<'_>, backends: usize, report: &mut Report) -> Option<Spe
     if let Some(size) = table.get("table_size").filter(|_| policy != PolicyKind::Maglev) {
         size.error(Problem::TableWithoutMaglev { policy: policy.name() }, report);
     }
-    Some(Spec { policy, key, table_size })
+    if let Some(bound) = table.get("bounded_load").filter(|_| !policy.hashes()) {
+        bound.error(Problem::BoundWithoutHash { policy: policy.name() }, report);
+    }
+    Some(Spec { policy, key, table_size, bounded_load })
+}
+
+/// `Some(None)` is `off`.
+fn bounded_load(value: Value<'_>, report: &mut Report) -> Option<Option<Bound>> {
+    if value.is_off() {
+        return Some(None);
+    }
+    if value.meant_off(report) {
+        return None;
+    }
+    let expected = "`off` or a number with at most three decimals";
+    let [min, max] = [Bound::MIN, Bound::MAX].map(|bound| u64::from(bound.thousandths()) / 1000);
+    let thousandths = value.thousandths(min..=max, expected, "1.25", report)?;
+    Some(Bound::new(thousandths))
 }
 
 fn table_size(value: Value<'_>, backends: usize, report: &mut Report) -> Option<usize> {

@@ -87,9 +87,10 @@ fn process(config: &Config) -> String {
 
 fn pool_row(pool: &Pool) -> [String; 6] {
     let spec = &pool.balance;
-    let balance = match spec.policy.hashes() {
-        true => format!("{} of {}", spec.policy, spec.key),
-        false => spec.policy.to_string(),
+    let balance = match (spec.policy.hashes(), spec.bounded_load) {
+        (true, Some(bound)) => format!("{} of {}, bound {bound}", spec.policy, spec.key),
+        (true, None) => format!("{} of {}", spec.policy, spec.key),
+        (false, _) => spec.policy.to_string(),
     };
     let weight: u32 = pool.backends.iter().map(|backend| u32::from(backend.weight)).sum();
     let health = match &pool.health {

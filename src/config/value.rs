@@ -208,6 +208,34 @@ impl<'a> Value<'a> {
         None
     }
 
+    /// A number with at most three decimals, in thousandths. The range is in whole numbers.
+    pub(super) fn thousandths(
+        &self,
+        range: RangeInclusive<u64>,
+        expected: &'static str,
+        example: &'static str,
+        report: &mut Report,
+    ) -> Option<u32> {
+        let text = self.text(expected, report)?;
+        let quoted = Quoted::new(text);
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let padded = whole.len() > 1 && whole.starts_with('0');
+        let number = || format!("{whole}{decimals:0<3}").parse::<u64>().ok();
+        let problem = match number() {
+            _ if !digits(whole) || !digits(decimals) || decimals.len() > 3 || padded => {
+                Problem::Value { text: quoted, expected, example }
+            }
+            _ if self.is_quoted() => Problem::QuotedValue { text: quoted, expected },
+            Some(number) if (range.start() * 1000..=range.end() * 1000).contains(&number) => {
+                return u32::try_from(number).ok();
+            }
+            _ => Problem::Range { text: quoted, min: *range.start(), max: *range.end() },
+        };
+        self.error(problem, report);
+        None
+    }
+
     pub(super) fn boolean(&self, report: &mut Report) -> Option<bool> {
         let text = self.text("`true` or `false`", report)?;
         match text {

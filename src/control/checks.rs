@@ -195,6 +195,7 @@ fn end(socket: Socket, closing: &Arc<Semaphore>) {
 fn take_verdict(subject: &mut Subject, report: &CheckReport) {
     let Some(state) = subject.check.on_result(report.result.is_ok()) else { return };
     subject.backend.set_state(state);
+    subject.pool.weigh();
     let (pool, backend) = (&subject.pool, subject.backend.name());
     let ms = (report.took.as_secs_f64() * 1e6).round() / 1e3;
     match report.result {

@@ -121,6 +121,11 @@ pub(super) const POOL: &[Family<Pool>] = &[
     gauge("pointsman_pool_panic", "1 while the state of backends is ignored.", |p, out| {
         out.is(u64::from(p.panic));
     }),
+    gauge(
+        "pointsman_pool_table_digest",
+        "48 bits, equal on every instance that hashes alike.",
+        |p, out| out.maybe(p.digest),
+    ),
 ];
 
 /// Label `worker`.

@@ -24,14 +24,19 @@ pub(super) struct Fixture {
 impl Fixture {
     /// Listener and pool have the same name; nothing is bound.
     pub fn new(name: &str, backends: &[&str]) -> Self {
+        Fixture::balanced_by(PolicyKind::LeastConn, name, backends)
+    }
+
+    /// The same with this policy.
+    pub fn balanced_by(policy: PolicyKind, name: &str, backends: &[&str]) -> Self {
         let (process, inbox) = Process::new(2);
-        let snapshot = snapshot(&process, name, backends);
+        let snapshot = snapshot(&process, policy, name, backends);
         Fixture { process, snapshot, inbox }
     }
 
     /// As a reload does.
     pub fn replace(&mut self, name: &str, backends: &[&str]) {
-        self.snapshot = snapshot(&self.process, name, backends);
+        self.snapshot = snapshot(&self.process, PolicyKind::LeastConn, name, backends);
     }
 
     pub fn render(&self) -> String {
@@ -44,8 +49,8 @@ fn address(name: &str) -> Address {
     Address::Unix(format!("/{name}").into())
 }
 
-fn snapshot(process: &Process, name: &str, backends: &[&str]) -> Arc<Snapshot> {
-    let config = Arc::new(config(name.into(), backends));
+fn snapshot(process: &Process, policy: PolicyKind, name: &str, backends: &[&str]) -> Arc<Snapshot> {
+    let config = Arc::new(config(policy, name.into(), backends));
     let nothing_bound = vec![Vec::new()];
     Arc::new(
         snapshot::build(config, 1, nothing_bound, &process.registry)
@@ -53,7 +58,7 @@ fn snapshot(process: &Process, name: &str, backends: &[&str]) -> Arc<Snapshot> {
     )
 }
 
-fn config(name: Arc<str>, backends: &[&str]) -> Config {
+fn config(policy: PolicyKind, name: Arc<str>, backends: &[&str]) -> Config {
     let bind = Address::Ip((Ipv4Addr::LOCALHOST, 0).into());
     let backends = backends.iter().map(|&backend| config::Backend {
         name: backend.into(),
@@ -62,7 +67,7 @@ fn config(name: Arc<str>, backends: &[&str]) -> Config {
     });
     let pool = config::Pool {
         name: name.clone(),
-        balance: Spec { policy: PolicyKind::LeastConn, key: KeyKind::Source, table_size: 65_537 },
+        balance: Spec { policy, key: KeyKind::Source, table_size: 65_537, bounded_load: None },
         backends: backends.collect(),
         health: None,
         panic_threshold: PanicThreshold::Percent(0),

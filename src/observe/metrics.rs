@@ -47,7 +47,7 @@ pub fn render(process: &Process, snapshot: &Snapshot) -> String {
     let mut text = String::new();
     publish(&mut text, families::LISTENER, &readings::listeners(process));
     publish(&mut text, families::BACKEND, &readings::backends(process, snapshot));
-    publish(&mut text, families::POOL, &readings::pools(process));
+    publish(&mut text, families::POOL, &readings::pools(process, snapshot));
     publish(&mut text, families::WORKER, &readings::workers(process));
     publish(&mut text, families::PROCESS, &[readings::process(process)]);
     let machine = readings::machine();

@@ -12,7 +12,7 @@ use crate::health::State;
 use crate::snapshot::Snapshot;
 use crate::state::backend::BackendCounts;
 use crate::state::listener::ListenerCounts;
-use crate::state::{BackendState, Process};
+use crate::state::{BackendState, PoolState, Process};
 
 /// A listener.
 pub(super) struct Listener {
@@ -36,6 +36,8 @@ pub(super) struct Pool {
     pub retries: u64,
     pub no_backend: u64,
     pub panic: bool,
+    /// `None` where nothing is hashed, and once the pool is out of the configuration.
+    pub digest: Option<u64>,
 }
 
 /// A worker.
@@ -70,7 +72,9 @@ pub(super) fn listeners(process: &Process) -> Vec<Listener> {
     listeners.iter().map(|l| Listener { name: l.name.clone(), counts: l.counts() }).collect()
 }
 
-pub(super) fn pools(process: &Process) -> Vec<Pool> {
+pub(super) fn pools(process: &Process, snapshot: &Snapshot) -> Vec<Pool> {
+    let digests: AHashMap<*const PoolState, Option<u64>> =
+        snapshot.pools.iter().map(|pool| (Arc::as_ptr(&pool.state), pool.digest)).collect();
     let pools = process.registry.pools();
     pools
         .iter()
@@ -79,6 +83,7 @@ pub(super) fn pools(process: &Process) -> Vec<Pool> {
             retries: pool.retries_total(),
             no_backend: pool.no_backend_total(),
             panic: pool.panic(),
+            digest: digests.get(&Arc::as_ptr(pool)).copied().flatten(),
         })
         .collect()
 }

@@ -50,6 +50,9 @@ pub struct ListenerStatus {
 pub struct PoolStatus {
     /// The name of its policy.
     pub policy: String,
+    /// 12 hex digits, equal on every instance that hashes alike; `None` where nothing is hashed.
+    #[serde(default)]
+    pub digest: Option<String>,
     /// The state of backends is ignored.
     pub panic: bool,
     /// By name, ordered by address.
@@ -119,6 +122,7 @@ fn pool(pool: &snapshot::Pool) -> PoolStatus {
     let backends = pool.backends.iter().map(|b| (b.name.clone(), backend(b)));
     PoolStatus {
         policy: pool.spec.policy.name().to_owned(),
+        digest: pool.digest.map(|digest| format!("{digest:012x}")),
         panic: pool.state.panic(),
         backends: Named(backends.collect()),
     }

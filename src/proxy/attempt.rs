@@ -14,8 +14,25 @@ use crate::sys::socket::TcpOptions;
 /// An established connection to a backend.
 pub(super) struct Connected {
     pub socket: Socket,
+    pub place: Place,
+}
+
+/// What a session holds of its pool.
+pub(super) struct Place {
     pub lease: Lease,
     pub pool: Arc<PoolState>,
+    /// Whether the pool balances by latency.
+    measures: bool,
+}
+
+impl Place {
+    /// Tells a policy that balances by latency how long something took that came `now`.
+    pub fn took(&self, now: Instant, took: Duration) {
+        if self.measures {
+            self.lease.backend().took(now, took);
+            self.pool.took(now, took);
+        }
+    }
 }
 
 /// Connects to a backend of `pool`.
@@ -51,7 +68,10 @@ pub(super) async fn connect_any(
                 backend.state.connected(worker.index);
                 pool.state.connect_seconds.record(worker.index, took);
                 account.connected(begun.elapsed());
-                return Ok(Connected { socket, lease, pool: pool.state.clone() });
+                let measures = pool.spec.policy.measures();
+                let place = Place { lease, pool: pool.state.clone(), measures };
+                place.took(attempt_begun + took, took);
+                return Ok(Connected { socket, place });
             }
             Err(error) => {
                 backend.state.connect_failed(worker.index, error.reason);

@@ -13,7 +13,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::account::Account;
-use super::attempt::{Connected, connect_any};
+use super::attempt::{Connected, Place, connect_any};
 use super::order::Order;
 use super::preread::{Read, preread};
 use crate::address::Address;
@@ -175,14 +175,14 @@ async fn carry(
     account: &mut Account,
     order: &Order,
 ) -> Ended {
-    let Connected { socket: backend, lease, pool } = connected;
+    let Connected { socket: backend, place } = connected;
     let session =
-        Link { account, lease, order, connected: Instant::now(), first_byte: Cell::new(None) };
+        Link { account, place, order, connected: Instant::now(), first_byte: Cell::new(None) };
     let worker = session.account.worker().clone();
     let end = relay(client, backend, first, timeouts, &worker.scratch, &session).await;
     let first_byte = session.first_byte.get();
     if let Some(took) = first_byte {
-        pool.first_byte_seconds.record(worker.index, took);
+        place.pool.first_byte_seconds.record(worker.index, took);
     }
     account.first_byte(first_byte);
     match end {
@@ -230,7 +230,7 @@ fn connection<'a>(
 /// What the relay reports to.
 struct Link<'a> {
     account: &'a Account,
-    lease: &'a crate::state::Lease,
+    place: &'a Place,
     order: &'a Order,
     connected: Instant,
     first_byte: Cell<Option<Duration>>,
@@ -239,11 +239,15 @@ struct Link<'a> {
 impl relay::Session for Link<'_> {
     fn passed(&self, direction: Direction, bytes: u64) {
         if direction == Direction::Out && self.first_byte.get().is_none() {
-            self.first_byte.set(Some(self.connected.elapsed()));
+            let now = Instant::now();
+            let took = now.saturating_duration_since(self.connected);
+            self.first_byte.set(Some(took));
+            // At once: by the end of the session it would be old.
+            self.place.took(now, took);
         }
         let worker = self.account.worker().index;
         self.account.passed(direction, bytes);
-        self.lease.backend().passed(worker, direction, bytes);
+        self.place.lease.backend().passed(worker, direction, bytes);
     }
 
     fn ended_by_order(&self, waker: &Waker) -> bool {

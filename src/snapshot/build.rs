@@ -1,6 +1,7 @@
 //! From a valid configuration to a snapshot.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use super::pool::{Backend, Pool};
 use super::{Entrance, Lead, ListenSocket, Listener, Snapshot};
@@ -75,6 +76,8 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
     let members: Vec<Member<'_>> =
         keyed.iter().map(|(key, b)| Member { key, weight: b.weight }).collect();
     let policy = Policy::new(&pool.balance, &members)?;
+    let digest = policy.digest(&pool.balance, seed, &members);
+    let state = registry.pool(&pool.name);
     // What is not checked counts as up.
     let first = if pool.health.is_some() { State::Unknown } else { State::Up };
     let backends = keyed
@@ -82,18 +85,22 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         .map(|(_, backend)| Backend {
             name: backend.name.clone(),
             weight: backend.weight,
-            state: registry.backend(&pool.name, &backend.name, &backend.address, first),
+            state: registry.backend(&state, &backend.name, &backend.address, first),
         })
         .collect();
-    Ok(Pool {
+    let built = Pool {
         name: pool.name.clone(),
         spec: pool.balance,
         policy,
+        digest,
         hash_seed: seed,
         backends,
+        up_weight: AtomicU32::new(0),
         connect: pool.connect,
         health: pool.health,
         panic_threshold: pool.panic_threshold,
-        state: registry.pool(&pool.name),
-    })
+        state,
+    };
+    built.weigh();
+    Ok(built)
 }

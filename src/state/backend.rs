@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::counter::{Counter, Padded, Sharded};
 use super::outcome::{ConnectFailure, Direction};
+use super::pool::PoolState;
 use crate::address::Address;
+use crate::balance::latency::Latency;
 use crate::health::State;
 
 /// What is known and counted of a backend, kept over reloads.
@@ -18,15 +20,27 @@ pub struct BackendState {
     pub address: Address,
     /// Its name, which a reload may change. Control writes, observe reads.
     name: Mutex<Arc<str>>,
-    /// A [`State`]. Control writes, workers read at each pick.
-    state: AtomicU8,
-    /// Sessions and attempts at the moment. Any worker writes, through [`Lease`] alone.
-    active: Padded<AtomicU32>,
+    /// The beginning of time for `picked`.
+    created: Instant,
+    /// What picks look at, on one cache line.
+    picked: Padded<Picked>,
+    /// Sessions and attempts of the whole pool; see [`PoolState::active`](super::PoolState).
+    pool_active: Arc<Padded<AtomicU32>>,
     /// Checks that passed and failed. Control writes.
     checks: [AtomicU64; 2],
     /// The latest check. Control writes, observe reads; never on the data path.
     last_check: Mutex<Option<CheckReport>>,
     shards: Sharded<Shard>,
+}
+
+#[derive(Debug)]
+struct Picked {
+    /// A [`State`]. Control writes, workers read at each pick.
+    state: AtomicU8,
+    /// Sessions and attempts at the moment. Any worker writes, through [`Lease`] alone.
+    active: AtomicU32,
+    /// Of connects and first bytes. Any worker writes, in pools that balance by it.
+    latency: Latency,
 }
 
 #[derive(Debug, Default)]
@@ -68,20 +82,25 @@ pub struct BackendCounts {
 }
 
 impl BackendState {
-    /// Nothing counted, `state` as given.
+    /// Nothing counted, `state` as given; in `pool`, by whose name it is known.
     pub fn new(
-        pool: Arc<str>,
+        pool: &PoolState,
         name: Arc<str>,
         address: Address,
         state: State,
         workers: usize,
     ) -> Self {
         BackendState {
-            pool,
+            pool: pool.name.clone(),
             address,
             name: Mutex::new(name),
-            state: AtomicU8::new(state as u8),
-            active: Padded::default(),
+            created: Instant::now(),
+            picked: Padded(Picked {
+                state: AtomicU8::new(state as u8),
+                active: AtomicU32::new(0),
+                latency: Latency::default(),
+            }),
+            pool_active: pool.shared_active(),
             checks: Default::default(),
             last_check: Mutex::new(None),
             shards: Sharded::new(workers),
@@ -100,23 +119,39 @@ impl BackendState {
 
     /// Its state.
     pub fn state(&self) -> State {
-        let value = self.state.load(Relaxed);
+        let value = self.picked.0.state.load(Relaxed);
         State::ALL.into_iter().find(|&state| state as u8 == value).unwrap_or(State::Unknown)
     }
 
     /// Sets its state. Control only.
     pub fn set_state(&self, state: State) {
-        self.state.store(state as u8, Relaxed);
+        self.picked.0.state.store(state as u8, Relaxed);
+    }
+
+    /// Whether its state is [`State::Up`].
+    pub fn is_up(&self) -> bool {
+        self.picked.0.state.load(Relaxed) == State::Up as u8
     }
 
     /// Sessions and attempts at the moment.
     pub fn active(&self) -> u32 {
-        self.active.0.load(Relaxed)
+        self.picked.0.active.load(Relaxed)
+    }
+
+    /// Nanoseconds it is expected to take, where `prior` is what the pool is.
+    pub fn latency(&self, now: Instant, prior: u64) -> u64 {
+        self.picked.0.latency.estimate(now.saturating_duration_since(self.created), prior)
+    }
+
+    /// Notes how long a connect or a first byte took that came `now`.
+    pub fn took(&self, now: Instant, took: Duration) {
+        self.picked.0.latency.record_peak(now.saturating_duration_since(self.created), took);
     }
 
     /// Takes one place on this backend.
     pub fn lease(self: &Arc<Self>) -> Lease {
-        self.active.0.fetch_add(1, Relaxed);
+        self.picked.0.active.fetch_add(1, Relaxed);
+        self.pool_active.0.fetch_add(1, Relaxed);
         Lease { backend: self.clone() }
     }
 
@@ -183,6 +218,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.backend.active.0.fetch_sub(1, Relaxed);
+        self.backend.picked.0.active.fetch_sub(1, Relaxed);
+        self.backend.pool_active.0.fetch_sub(1, Relaxed);
     }
 }

@@ -59,16 +59,16 @@ impl Registry {
     /// The backend of this pool at this address; a new one starts with `state`.
     pub fn backend(
         &self,
-        pool: &Arc<str>,
+        pool: &PoolState,
         name: &Arc<str>,
         address: &Address,
         state: State,
     ) -> Arc<BackendState> {
         let mut maps = self.lock();
-        let slot = maps.backends.entry((pool.clone(), address.clone())).or_default();
+        let slot = maps.backends.entry((pool.name.clone(), address.clone())).or_default();
         slot.upgrade().unwrap_or_else(|| {
             let backend = Arc::new(BackendState::new(
-                pool.clone(),
+                pool,
                 name.clone(),
                 address.clone(),
                 state,
@@ -120,27 +120,30 @@ mod tests {
     #[test]
     fn identity_is_pool_and_address() {
         let registry = Registry::new(1);
-        let (pool, name) = (Arc::from("p"), Arc::from("b"));
+        let (pool, name) = (registry.pool(&Arc::from("p")), Arc::from("b"));
         let address: Address = "10.0.0.1:80".parse().unwrap();
         let first = registry.backend(&pool, &name, &address, State::Unknown);
         first.set_state(State::Down);
         let again = registry.backend(&pool, &Arc::from("other"), &address, State::Unknown);
         assert!(Arc::ptr_eq(&first, &again));
         assert_eq!(again.state(), State::Down);
-        let elsewhere = registry.backend(&Arc::from("q"), &name, &address, State::Unknown);
+        let elsewhere =
+            registry.backend(&registry.pool(&Arc::from("q")), &name, &address, State::Unknown);
         assert!(!Arc::ptr_eq(&first, &elsewhere));
     }
 
     #[test]
     fn removed_backend_lives_while_a_lease_does() {
         let registry = Registry::new(1);
-        let (pool, name) = (Arc::from("p"), Arc::from("b"));
+        let (pool, name) = (registry.pool(&Arc::from("p")), Arc::from("b"));
         let address: Address = "10.0.0.1:80".parse().unwrap();
         let lease = registry.backend(&pool, &name, &address, State::Up).lease();
         registry.sweep();
         assert_eq!(registry.backends().len(), 1);
         assert_eq!(registry.backends()[0].active(), 1);
+        assert_eq!(pool.active(), 1);
         drop(lease);
+        assert_eq!(pool.active(), 0);
         registry.sweep();
         assert!(registry.backends().is_empty());
     }

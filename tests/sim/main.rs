@@ -48,8 +48,23 @@ fn p2c() {
 }
 
 #[test]
+fn peak_ewma() {
+    check(PolicyKind::PeakEwma);
+}
+
+#[test]
 fn hash() {
     check(PolicyKind::Hash);
+}
+
+#[test]
+fn ring() {
+    check(PolicyKind::Ring);
+}
+
+#[test]
+fn rendezvous() {
+    check(PolicyKind::Rendezvous);
 }
 
 #[test]

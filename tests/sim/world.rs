@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use pointsman::balance::{Member, Policy, PolicyKind, Spec, View, key::KeyKind};
+use pointsman::balance::latency::Latency;
+use pointsman::balance::{Bound, Member, Policy, PolicyKind, Spec, View, key::KeyKind};
 use pointsman::health::{Check, Schedule, State, in_panic};
 
 use super::oracle::Oracle;
@@ -46,6 +47,7 @@ struct Backend {
     healthy: bool,
     check: Check,
     schedule: Schedule,
+    latency: Latency,
     oracle: Oracle,
     /// Tells the events of a backend from those of a removed one at the same address.
     life: u32,
@@ -69,11 +71,13 @@ pub struct World {
     fall: u32,
     threshold: Option<u8>,
     panic: bool,
+    /// Mean latency of the pool.
+    latency: Latency,
     tally: Tally,
 }
 
-/// What a pick sees: weight, whether it is usable, sessions.
-struct Candidates(Vec<(u16, bool, u32)>);
+/// What a pick sees: weight, whether it is usable, sessions, latency.
+struct Candidates(Vec<(u16, bool, u32, u64)>);
 
 impl View for Candidates {
     fn len(&self) -> usize {
@@ -91,12 +95,18 @@ impl View for Candidates {
     fn weight(&self, index: usize) -> u16 {
         self.0[index].0
     }
+
+    fn latency(&self, index: usize) -> u64 {
+        self.0[index].3
+    }
 }
 
 impl World {
     /// A pool before its first check.
     pub fn new(policy: PolicyKind, seed: u64) -> Self {
-        let spec = Spec { policy, key: KeyKind::FiveTuple, table_size: 251 };
+        // Every other seed, where it means something.
+        let bounded_load = Bound::new(1250).filter(|_| policy.hashes() && seed % 2 == 1);
+        let spec = Spec { policy, key: KeyKind::FiveTuple, table_size: 251, bounded_load };
         let mut world = World {
             rng: fastrand::Rng::with_seed(seed),
             now: Duration::ZERO,
@@ -112,6 +122,7 @@ impl World {
             fall: 3,
             threshold: None,
             panic: false,
+            latency: Latency::default(),
             tally: Tally::default(),
         };
         world.reload();
@@ -196,10 +207,12 @@ impl World {
         self.threshold = [None, Some(0), Some(50), Some(100)][self.rng.usize(..4)];
         let wanted = self.rng.usize(1..8);
         let chosen = self.rng.choose_multiple(0..10u32, wanted);
+        // A ring has points for each unit of weight, and every reload builds it.
+        let heavy = if self.spec.policy == PolicyKind::Ring { 20 } else { 256 };
         let keys: Vec<_> = chosen.iter().map(|n| format!("10.0.0.{n}:443")).collect();
         self.backends.retain(|key, _| keys.contains(key));
         for (index, key) in keys.into_iter().enumerate() {
-            let weight = [0, 1, 1, 1, 2, 5, 256][self.rng.usize(..7)];
+            let weight = [0, 1, 1, 1, 2, 5, heavy][self.rng.usize(..7)];
             let healthy = self.rng.u32(..5) > 0;
             if let Some(backend) = self.backends.get_mut(&key) {
                 backend.weight = weight;
@@ -214,7 +227,8 @@ impl World {
             let check = Check::new(self.rise, self.fall);
             let oracle = Oracle::new();
             self.at(schedule.due(), Event::CheckStarts(key.clone(), life));
-            let backend = Backend { weight, healthy, check, schedule, oracle, life };
+            let latency = Latency::default();
+            let backend = Backend { weight, healthy, check, schedule, latency, oracle, life };
             self.backends.insert(key, backend);
         }
         let members: Vec<_> =
@@ -264,7 +278,9 @@ impl World {
         let candidate = |(index, (key, backend)): (usize, (&String, &Backend))| {
             let up = backend.check.state() == State::Up || self.panic;
             let usable = backend.weight > 0 && up && !tried.contains(&index);
-            (backend.weight, usable, self.active.get(key).copied().unwrap_or(0))
+            let active = self.active.get(key).copied().unwrap_or(0);
+            let latency = backend.latency.estimate(self.now, self.latency.average());
+            (backend.weight, usable, active, latency)
         };
         Candidates(self.backends.iter().enumerate().map(candidate).collect())
     }
@@ -287,6 +303,9 @@ impl World {
             assert!(!tried.contains(&index), "picked twice");
             assert!(self.panic || backend.check.state() == State::Up, "picked while not up");
             if backend.healthy {
+                let took = Duration::from_micros(self.rng.u64(50..50_000));
+                backend.latency.record_peak(self.now, took);
+                self.latency.record_mean(self.now, took);
                 let key = key.clone();
                 *self.active.entry(key.clone()).or_default() += 1;
                 self.after_ms(1..SESSION_MS, Event::SessionEnds(key));

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::balance::PolicyKind;
 use crate::health::State;
 use crate::observe::fixture::Fixture;
 use crate::state::{ConnectFailure, Direction, Termination};
@@ -165,6 +166,26 @@ fn histograms_are_sound(parsed: &Parsed) {
         let (le, count) = *buckets.last().unwrap();
         assert_eq!(le, f64::INFINITY);
         assert_eq!(parsed.series[&(format!("{family}_count"), labels)], count, "{family}");
+    }
+}
+
+#[test]
+fn digests_of_hash_policies_arrive_whole() {
+    let digest = |policy, backends: &[&str]| {
+        let fixture = Fixture::balanced_by(policy, "p", backends);
+        let status = crate::observe::status::status(&fixture.process, &fixture.snapshot);
+        let hex = status.pools.0[0].1.digest.clone();
+        let gauge = Parsed::read(&fixture.render()).get("pool_table_digest", &[("pool", "p")]);
+        let whole = gauge.map(|gauge| format!("{:012x}", gauge as u64));
+        assert_eq!(whole, hex);
+        hex
+    };
+    for policy in PolicyKind::ALL {
+        let [first, permuted, other] =
+            [["a", "b"], ["b", "a"], ["a", "c"]].map(|backends| digest(policy, &backends));
+        assert_eq!(first.is_some(), policy.hashes(), "{policy}");
+        assert_eq!(first, permuted, "{policy}");
+        assert_eq!(first == other, first.is_none(), "{policy}");
     }
 }
 
