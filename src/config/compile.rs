@@ -53,10 +53,12 @@ pub(super) fn compile(root: &Node, report: &mut Report) -> Option<Config> {
         .as_ref()
         .map(|v| v.named("a map of listeners by name", report))
         .unwrap_or_default();
-    let listeners: Vec<Listener> = named_listeners
+    let mut total = listener::HelloTotal::default();
+    let mut listeners: Vec<Listener> = named_listeners
         .iter()
-        .map(|named| listener::listener(named, &by_name, &mut binds, report))
+        .map(|named| listener::listener(named, &by_name, &mut binds, &mut total, report))
         .collect();
+    listeners.iter_mut().for_each(|listener| listener.preread.total_bytes = total.bytes());
 
     let config = Config {
         workers: top.read("workers", defaults::WORKERS, |v| workers(v, report)),

@@ -209,8 +209,10 @@ pub enum Problem {
     SplitTwice,
     #[error(transparent)]
     Split(#[from] SplitError),
-    #[error("`total_bytes` is less than `max_bytes`: one hello could not fit; raise it")]
+    #[error("`total_bytes` is less than `max_bytes` and 4KiB: one hello may not fit; raise it")]
     TotalBelowMax,
+    #[error("another value than {first}; it is one bound for the process, write the same")]
+    TotalDiffers { first: Place },
     #[error("`key` has no meaning for {policy}; remove it, or use a hash policy: {HASHES}")]
     KeyWithoutHash { policy: &'static str },
     #[error("`table_size` has no meaning for {policy}; remove it, or use maglev")]

@@ -15,10 +15,10 @@ use super::route::routes;
 use super::units::DurationFault;
 use super::value::{Named, Table, Value};
 use super::warning::Suspicion;
-use super::{Action, Listener, Pool, Preread, Route, Timeouts, defaults, words};
+use super::{Action, Listener, OnTimeout, Pool, Preread, Route, Timeouts, defaults, words};
 use crate::address::Address;
 use crate::limits::{
-    DURATION_MAX, HELLO_MAX, HELLO_MIN, HELLOS_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX,
+    DURATION_MAX, HELLO_MAX, HELLO_MIN, HELLO_SPARE, HELLOS_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX,
 };
 
 pub(super) const LISTENER: &[&str] = &["bind", "v6_only", "preread", "timeouts", "routes", "pool"];
@@ -49,6 +49,7 @@ pub(super) fn listener(
     named: &Named<'_>,
     pools: &Pools<'_>,
     binds: &mut Binds,
+    total: &mut HelloTotal,
     report: &mut Report,
 ) -> Listener {
     let mut listener = Listener {
@@ -78,12 +79,23 @@ pub(super) fn listener(
         }
         None => {}
     }
-    listener.preread = table.read("preread", defaults::PREREAD, |v| preread(v, report));
+    listener.preread = table.read("preread", defaults::PREREAD, |v| preread(v, total, report));
     listener.routes = lead(named, &table, pools, report);
     if let Some(value) = table.get("timeouts") {
         timeout_doubts(&listener.timeouts, value, report);
     }
     listener
+}
+
+/// What the listeners read so far say of `preread.total_bytes`, which is one for the process.
+#[derive(Debug, Default)]
+pub(super) struct HelloTotal(Option<(usize, Place)>);
+
+impl HelloTotal {
+    /// The value for those that say nothing.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.map_or(defaults::PREREAD.total_bytes, |(bytes, _)| bytes)
+    }
 }
 
 /// `pool`, or `routes`.
@@ -112,24 +124,33 @@ fn lead(
     }
 }
 
-fn preread(value: Value<'_>, report: &mut Report) -> Option<Preread> {
+fn preread(value: Value<'_>, total_bytes: &mut HelloTotal, report: &mut Report) -> Option<Preread> {
     let table = value.table(PREREAD, "a map of keys", report)?;
     let defaults = defaults::PREREAD;
     let hello = HELLO_MIN..=HELLO_MAX;
     let total = HELLO_MIN..=HELLOS_MAX;
+    let explicit = table.get("total_bytes").and_then(|v| v.size(total, report));
     let preread = Preread {
         always: table.read("always", defaults.always, |v| v.boolean(report)),
         timeout: table.read("timeout", defaults.timeout, |v| {
             v.duration(Duration::from_millis(1)..=DURATION_MAX, report)
         }),
         max_bytes: table.read("max_bytes", defaults.max_bytes, |v| v.size(hello, report)),
-        total_bytes: table.read("total_bytes", defaults.total_bytes, |v| v.size(total, report)),
+        total_bytes: explicit.unwrap_or(defaults.total_bytes),
         on_timeout: table.read("on_timeout", defaults.on_timeout, |v| {
             v.choice("choice", &words::ON_TIMEOUT, report)
         }),
     };
-    if preread.total_bytes < preread.max_bytes {
+    if preread.total_bytes < preread.max_bytes + HELLO_SPARE {
         value.error(Problem::TotalBelowMax, report);
+    }
+    if let Some(value) = table.get("total_bytes").filter(|_| explicit.is_some()) {
+        match total_bytes.0 {
+            Some((first, place)) if first != preread.total_bytes => {
+                value.error(Problem::TotalDiffers { first: place }, report);
+            }
+            _ => total_bytes.0 = Some((preread.total_bytes, Place::Line(value.at().line))),
+        }
     }
     Some(preread)
 }
@@ -224,6 +245,11 @@ fn timeout_doubts(timeouts: &Timeouts, value: Value<'_>, report: &mut Report) {
 
 /// What looks wrong in a valid listener and its pool.
 pub(super) fn doubts(listener: &Listener, pools: &[Pool], named: &Named<'_>, report: &mut Report) {
+    let by_hello =
+        |route: &Route| !route.conditions.sni.is_empty() || !route.conditions.alpn.is_empty();
+    if listener.preread.on_timeout == OnTimeout::Default && listener.routes.iter().any(by_hello) {
+        named.warn(Suspicion::WayAroundNames, report);
+    }
     let wildcard = |a: &Address| a.ip().is_some_and(|a| a.is_ipv6() && a.ip().is_unspecified());
     if listener.v6_only && !listener.bind.iter().any(wildcard) {
         named.warn(Suspicion::UselessV6Only, report);

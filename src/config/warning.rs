@@ -51,6 +51,11 @@ pub enum Suspicion {
         .interval
     )]
     SlowCheck { timeout: Short, interval: Short },
+    #[error(
+        "with `on_timeout: default` a client that waits before its hello gets around every `sni` \
+         and `alpn`; use it only where the route it falls to may serve any name"
+    )]
+    WayAroundNames,
     #[error("`v6_only` has an effect on [::] only, and no address here is that; remove it")]
     UselessV6Only,
     #[error(

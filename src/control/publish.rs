@@ -290,6 +290,10 @@ fn configure_access_log(process: &Process, config: &Config) {
 fn take_effect(process: &Process, snapshot: &Snapshot) {
     process.max_sessions.store(max_sessions(snapshot.config.max_connections), Relaxed);
     process.generation.store(snapshot.generation, Relaxed);
+    // The same for all listeners.
+    if let Some(entrance) = snapshot.listeners.first() {
+        process.max_hello_bytes.store(entrance.listener.preread.total_bytes, Relaxed);
+    }
     for pool in &snapshot.pools {
         for backend in &pool.backends {
             refresh(&backend.state, backend.name.clone(), pool.health.is_some());

@@ -2,21 +2,22 @@
 //! to know it, and all of it is passed on.
 //!
 //! A client that sends nothing costs no buffer. What unfinished hellos hold is bounded for the
-//! process: beyond `preread.total_bytes` the oldest one of this worker is closed.
+//! process: beyond `preread.total_bytes` the oldest one is closed, by the worker that has it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::time::{Instant, timeout_at};
 
 use super::order::Order;
 use super::worker::Worker;
-use crate::config::{OnTimeout, Preread};
+use crate::config::OnTimeout;
 use crate::net::Socket;
-use crate::state::{Process, Termination};
+use crate::snapshot::Listener;
+use crate::state::Termination;
 use crate::wire::ClientHello;
 use crate::wire::client_hello::{Answer, Reader};
 
@@ -37,11 +38,13 @@ pub(super) struct Read {
 /// reaches a route.
 pub(super) async fn preread(
     client: &mut Socket,
-    limits: &Preread,
+    listener: &Listener,
+    from: Option<SocketAddr>,
     begun: Instant,
     worker: &Worker,
     order: &Rc<Order>,
 ) -> Result<Read, Termination> {
+    let Listener { name: listener, preread: limits, .. } = listener;
     let deadline = begun + limits.timeout;
     let mut read = Read::default();
     let mut reader = Reader::new(limits.max_bytes);
@@ -62,14 +65,14 @@ pub(super) async fn preread(
         }
         // One byte more than a hello may have tells that it is too large.
         let room = limits.max_bytes.saturating_sub(read.bytes.len()) + 1;
-        if !receive(client, &mut read.bytes, room, worker)? {
+        if !receive(client, &mut read.bytes, room, limits.max_bytes + 1, worker)? {
             continue;
         }
         match reader.advance(&read.bytes) {
             Answer::NeedMore => {
                 let held = read.bytes.capacity();
                 unfinished.get_or_insert_with(|| worker.hellos.enter(worker, order)).holds(held);
-                worker.hellos.keep_below(limits.total_bytes, &worker.process);
+                worker.hellos.keep_bound(worker);
             }
             Answer::Hello(hello) => {
                 read.hello = Some(hello);
@@ -77,7 +80,7 @@ pub(super) async fn preread(
             }
             Answer::NotTls => return Ok(read),
             Answer::Reject(reason) => {
-                tracing::debug!(%reason, "hello rejected");
+                tracing::debug!(%listener, ?from, %reason, "hello rejected");
                 return Err(Termination::PrereadInvalid);
             }
             Answer::TooLarge => return Err(Termination::PrereadTooLarge),
@@ -85,11 +88,13 @@ pub(super) async fn preread(
     }
 }
 
-/// Appends what has been received, at most `room` bytes; false if nothing was there after all.
+/// Appends what has been received, at most `room` bytes to make `limit` in all; false if nothing was
+/// there after all.
 fn receive(
     client: &mut Socket,
     bytes: &mut Vec<u8>,
     room: usize,
+    limit: usize,
     worker: &Worker,
 ) -> Result<bool, Termination> {
     worker.scratch.with_buffer(|buffer| {
@@ -98,6 +103,13 @@ fn receive(
             Ok(None) => Ok(false),
             Ok(Some(0)) => Err(Termination::PrereadClosed),
             Ok(Some(n)) => {
+                // To twice its size as usual, but not beyond what a hello may have: what is held
+                // counts, and one hello must always fit.
+                let needed = bytes.len() + n;
+                if needed > bytes.capacity() {
+                    let grown = needed.max(2 * bytes.capacity()).min(limit.max(needed));
+                    bytes.reserve_exact(grown - bytes.len());
+                }
                 bytes.extend_from_slice(&buffer[..n]);
                 Ok(true)
             }
@@ -106,10 +118,11 @@ fn receive(
     })
 }
 
-/// The unfinished hellos of a worker, oldest first.
+/// The unfinished hellos of a worker, oldest first, by when they began in nanoseconds of the
+/// process and a number that tells those of one moment apart.
 #[derive(Debug, Default)]
 pub(super) struct Hellos {
-    entries: RefCell<BTreeMap<u64, Rc<Entry>>>,
+    entries: RefCell<BTreeMap<(u64, u64), Rc<Entry>>>,
     next: Cell<u64>,
 }
 
@@ -120,37 +133,55 @@ struct Entry {
 }
 
 impl Hellos {
-    fn enter<'w>(&'w self, worker: &Worker, order: &Rc<Order>) -> Unfinished<'w> {
-        let number = self.next.get();
-        self.next.set(number + 1);
+    fn enter<'w>(&'w self, worker: &'w Worker, order: &Rc<Order>) -> Unfinished<'w> {
+        let began = worker.process.started.elapsed().as_nanos();
+        let key = (u64::try_from(began).unwrap_or(u64::MAX), self.next.get());
+        self.next.set(key.1 + 1);
         let entry = Rc::new(Entry { order: order.clone(), bytes: Cell::new(0) });
-        self.entries.borrow_mut().insert(number, entry.clone());
-        Unfinished { hellos: self, number, entry, process: worker.process.clone() }
+        self.entries.borrow_mut().insert(key, entry.clone());
+        self.show_oldest(worker);
+        Unfinished { worker, key, entry }
     }
 
-    /// Closes the oldest until all of the process hold no more than `total` bytes. Their bytes
-    /// count as free at once, since their sessions end before this worker reads on.
-    fn keep_below(&self, total: usize, process: &Process) {
-        while process.hello_bytes.0.load(Relaxed) > total {
+    /// Closes the oldest hello of the process until all of them hold no more than they may; if
+    /// another worker has it, that one is told. Bytes count as free at once, since their session
+    /// ends before this worker reads on.
+    pub fn keep_bound(&self, worker: &Worker) {
+        let process = &worker.process;
+        while process.hello_bytes.0.load(Relaxed) > process.max_hello_bytes.load(Relaxed) {
+            let ages = process.workers.iter().map(|state| state.oldest_hello.load(Relaxed));
+            let Some((_, holder)) = ages.zip(0..).min().filter(|(age, _)| *age < u64::MAX) else {
+                return;
+            };
+            if holder != worker.index {
+                process.workers.shard(holder).close_oldest.notify_one();
+                return;
+            }
             let Some((_, oldest)) = self.entries.borrow_mut().pop_first() else { return };
+            self.show_oldest(worker);
             process.hello_bytes.0.fetch_sub(oldest.bytes.take(), Relaxed);
             oldest.order.give(Termination::Overload);
         }
+    }
+
+    /// Lets the other workers know how old the oldest one here is.
+    fn show_oldest(&self, worker: &Worker) {
+        let oldest = self.entries.borrow().first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        worker.process.workers.shard(worker.index).oldest_hello.store(oldest, Relaxed);
     }
 }
 
 /// An unfinished hello's place in the list, given up when dropped.
 struct Unfinished<'w> {
-    hellos: &'w Hellos,
-    number: u64,
+    worker: &'w Worker,
+    key: (u64, u64),
     entry: Rc<Entry>,
-    process: Arc<Process>,
 }
 
 impl Unfinished<'_> {
     fn holds(&self, bytes: usize) {
         let before = self.entry.bytes.replace(bytes);
-        let counted = &self.process.hello_bytes.0;
+        let counted = &self.worker.process.hello_bytes.0;
         counted.fetch_add(bytes, Relaxed);
         counted.fetch_sub(before, Relaxed);
     }
@@ -158,7 +189,9 @@ impl Unfinished<'_> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        self.hellos.entries.borrow_mut().remove(&self.number);
-        self.process.hello_bytes.0.fetch_sub(self.entry.bytes.take(), Relaxed);
+        let hellos = &self.worker.hellos;
+        hellos.entries.borrow_mut().remove(&self.key);
+        hellos.show_oldest(self.worker);
+        self.worker.process.hello_bytes.0.fetch_sub(self.entry.bytes.take(), Relaxed);
     }
 }

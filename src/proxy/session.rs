@@ -46,7 +46,8 @@ pub(super) async fn serve(
     let tcp = accepted.local.ip().is_some();
     let Ok(mut client) = Socket::new(accepted.fd, tcp) else { return Termination::Error };
 
-    let read = match read_hello(&mut client, &listener, account, order).await {
+    let from = accepted.client;
+    let read = match read_hello(&mut client, &listener, from, account, order).await {
         Ok(read) => read,
         Err(termination) => return turn_away(client, termination, account).await,
     };
@@ -56,7 +57,12 @@ pub(super) async fn serve(
     let source = peers.0.map(|client| client.ip());
     let pool = match route(&listener, &connection, hello.as_ref(), source) {
         Ok(pool) => pool,
-        Err(refusal) => return refuse(client, refusal, hello.is_some(), account).await,
+        Err(refusal) => {
+            let speaks_tls = hello.is_some();
+            // What lingers holds no buffer.
+            drop((bytes, hello));
+            return refuse(client, refusal, speaks_tls, account).await;
+        }
     };
     account.routed(&pool.name);
 
@@ -76,7 +82,10 @@ pub(super) async fn serve(
     drop((pool, hello));
     let mut connected = match connected {
         Ok(connected) => connected,
-        Err(termination) => return turn_away(client, termination, account).await,
+        Err(termination) => {
+            drop(bytes);
+            return turn_away(client, termination, account).await;
+        }
     };
     let ended = carry(&mut client, &mut connected, bytes, &timeouts, account, order).await;
     account.ends(ended.termination);
@@ -90,6 +99,7 @@ pub(super) async fn serve(
 async fn read_hello(
     client: &mut Socket,
     listener: &Listener,
+    from: Option<SocketAddr>,
     account: &mut Account,
     order: &Rc<Order>,
 ) -> Result<Read, Termination> {
@@ -98,7 +108,7 @@ async fn read_hello(
     }
     let worker = account.worker().clone();
     let begun = account.started();
-    let read = preread(client, &listener.preread, begun.into(), &worker, order).await;
+    let read = preread(client, listener, from, begun.into(), &worker, order).await;
     account.preread(read.as_ref().ok().and_then(|read| read.hello.as_ref()));
     read
 }

@@ -122,6 +122,7 @@ impl Worker {
             shortage_warned: Cell::new(None),
             process,
         });
+        tokio::task::spawn_local(worker.clone().close_oldest_hellos());
         let mut acceptors: Vec<Rc<Acceptor>> = Vec::new();
         worker.reconcile(&mut acceptors).await;
         loop {
@@ -199,6 +200,14 @@ impl Worker {
             drop(account);
             drop(place);
         });
+    }
+
+    /// Closes the oldest unfinished hello here when another worker asks for it.
+    async fn close_oldest_hellos(self: Rc<Self>) {
+        loop {
+            self.process.workers.shard(self.index).close_oldest.notified().await;
+            self.hellos.keep_bound(&self);
+        }
     }
 
     /// Lets sessions finish, closes what is left towards the end of grace, and at once when the

@@ -57,11 +57,13 @@ fn build_listener(
     let actions: Vec<Lead> = listener.routes.iter().map(|route| lead(&route.action)).collect();
     let by_name = |pool: &Arc<Pool>| pool.spec.policy.hashes() && pool.spec.key == KeyKind::Sni;
     let hashes_name = actions.iter().flat_map(Lead::pools).any(by_name);
+    // The alert is for those who speak TLS.
+    let rejects = actions.iter().any(|lead| matches!(lead, Lead::Reject));
     Listener {
         name: listener.name.clone(),
         timeouts: listener.timeouts,
         preread: listener.preread,
-        reads_hello: listener.preread.always || routes.needs_hello() || hashes_name,
+        reads_hello: listener.preread.always || routes.needs_hello() || hashes_name || rejects,
         routes,
         actions,
         state: registry.listener(&listener.name),

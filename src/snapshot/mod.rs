@@ -14,6 +14,7 @@ pub use build::build;
 pub use pool::{Backend, Pool, Tried};
 
 use crate::address::Address;
+use crate::balance::Spec;
 use crate::balance::key::{KeyKind, Tuple};
 use crate::config::{Config, Preread, Timeouts};
 use crate::limits::BACKLOG;
@@ -91,15 +92,24 @@ pub enum Lead {
 }
 
 /// The pool of a split that takes this connection: always the same for the key of the first
-/// pool if that hashes, else for the client's address.
+/// pool if that hashes, else for the client's address. A five-tuple is another for each connection
+/// of a client, who would see both pools: its address counts there too.
 pub fn split_pool<'a>(
     split: &Split,
     pools: &'a [Arc<Pool>],
     connection: &Tuple<'_>,
 ) -> Option<&'a Arc<Pool>> {
     let first = pools.first()?;
-    let key = if first.spec.policy.hashes() { first.spec.key } else { KeyKind::Source };
+    let key = split_key(&first.spec);
     pools.get(split.pick(key.hash(connection, first.hash_seed)))
+}
+
+/// What the split of which `first` is the first pool's policy looks at.
+pub fn split_key(first: &Spec) -> KeyKind {
+    match first.key {
+        key if first.policy.hashes() && key != KeyKind::FiveTuple => key,
+        _ => KeyKind::Source,
+    }
 }
 
 impl Lead {

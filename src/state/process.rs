@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::counter::{Padded, Sharded};
 use super::{LogMessage, Registry};
@@ -41,6 +41,8 @@ pub struct Process {
     /// Bytes of all unfinished hellos, for `preread.total_bytes`. Any worker writes, through a
     /// guard.
     pub hello_bytes: Padded<AtomicUsize>,
+    /// The bound on [`Process::hello_bytes`]. Control writes.
+    pub max_hello_bytes: AtomicUsize,
     /// The bound on [`Process::sessions`]. Control writes.
     pub max_sessions: AtomicU32,
     /// One a worker.
@@ -50,7 +52,7 @@ pub struct Process {
 }
 
 /// What a worker shows of itself.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WorkerState {
     /// Its sessions. The worker writes.
     pub active: AtomicU32,
@@ -58,6 +60,23 @@ pub struct WorkerState {
     pub busy_permille: AtomicU32,
     /// Newest generation it has taken over. The worker writes.
     pub generation: AtomicU64,
+    /// When its oldest unfinished hello began, in nanoseconds of the process; `u64::MAX` without
+    /// one. The worker writes, the others read.
+    pub oldest_hello: AtomicU64,
+    /// Other workers ask it to close that one.
+    pub close_oldest: Notify,
+}
+
+impl Default for WorkerState {
+    fn default() -> Self {
+        WorkerState {
+            active: AtomicU32::new(0),
+            busy_permille: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
+            oldest_hello: AtomicU64::new(u64::MAX),
+            close_oldest: Notify::new(),
+        }
+    }
 }
 
 /// Where a process is in its life.
@@ -112,6 +131,7 @@ impl Process {
             access_log_dropped: AtomicU64::new(0),
             sessions: Padded::default(),
             hello_bytes: Padded::default(),
+            max_hello_bytes: AtomicUsize::new(usize::MAX),
             max_sessions: AtomicU32::new(u32::MAX),
             workers: Sharded::new(workers),
             commands,

@@ -10,7 +10,7 @@ use crate::address::Address;
 use crate::balance::PolicyKind;
 use crate::balance::key::{KeyKind, Tuple};
 use crate::route::Split;
-use crate::snapshot::{Backend, Pool, Tried, split_pool};
+use crate::snapshot::{Backend, Pool, Tried, split_key, split_pool};
 
 /// Candidates shown of a pool; more are counted.
 const CANDIDATES: usize = 10;
@@ -130,8 +130,8 @@ pub fn of_pool(pool: &Pool, sni: Option<&str>, peers: &Peers) -> String {
 /// The pool of a split, and what it picks.
 pub fn of_split(split: &Split, pools: &[Arc<Pool>], sni: Option<&str>, peers: &Peers) -> String {
     let key = match pools.first() {
-        Some(first) if first.spec.policy.hashes() => first.spec.key,
-        _ => KeyKind::Source,
+        Some(first) => split_key(&first.spec),
+        None => KeyKind::Source,
     };
     match peers.tuple(key, sni) {
         Err(lack) => {
