@@ -37,31 +37,64 @@ pub(super) struct Accepted {
 }
 
 /// Serves the connection to its end and says why it ended.
+///
+/// The way to a backend is boxed, and so is a lingering close: most sessions are in the relay most
+/// of the time, and should not carry the room for the rest along.
 pub(super) async fn serve(
     accepted: Accepted,
     listener: Arc<Listener>,
     account: &mut Account,
     order: &Rc<Order>,
 ) -> Termination {
-    let tcp = accepted.local.ip().is_some();
-    let Ok(mut client) = Socket::new(accepted.fd, tcp) else { return Termination::Error };
-
-    let from = accepted.client;
-    let read = match read_hello(&mut client, &listener, from, account, order).await {
-        Ok(read) => read,
-        Err(termination) => return turn_away(client, termination, account).await,
+    let arrived = Box::pin(arrive(accepted, listener, account, order)).await;
+    let Arrived { mut client, mut connected, first, timeouts } = match arrived {
+        Ok(arrived) => arrived,
+        Err(termination) => return termination,
     };
-    let Read { bytes, hello } = read;
-    let peers = (accepted.client, accepted.local);
+    let ended = carry(&mut client, &mut connected, first, &timeouts, account, order).await;
+    account.ends(ended.termination);
+    if !ended.told {
+        let close = async { tokio::join!(close::by_fin(client), close::by_fin(connected.socket)) };
+        Box::pin(close).await;
+    }
+    ended.termination
+}
+
+/// A connection with its backend, which holds nothing of the configuration.
+struct Arrived {
+    client: Socket,
+    connected: Connected,
+    /// What was read of the client, for the backend.
+    first: Vec<u8>,
+    timeouts: relay::Timeouts,
+}
+
+/// The way to a backend: preread, route, pick and connect. A client that is turned away on it has
+/// been told.
+async fn arrive(
+    accepted: Accepted,
+    listener: Arc<Listener>,
+    account: &mut Account,
+    order: &Rc<Order>,
+) -> Result<Arrived, Termination> {
+    let tcp = accepted.local.ip().is_some();
+    let Ok(mut client) = Socket::new(accepted.fd, tcp) else { return Err(Termination::Error) };
+    let from = accepted.client;
+    let Read { bytes, hello } = match read_hello(&mut client, &listener, from, account, order).await
+    {
+        Ok(read) => read,
+        Err(termination) => return Err(turn_away(client, termination, account).await),
+    };
+    let peers = (from, accepted.local);
     let connection = connection(&peers, hello.as_ref());
-    let source = peers.0.map(|client| client.ip());
+    let source = from.map(|client| client.ip());
     let pool = match route(&listener, &connection, hello.as_ref(), source) {
         Ok(pool) => pool,
         Err(refusal) => {
             let speaks_tls = hello.is_some();
             // What lingers holds no buffer.
             drop((bytes, hello));
-            return refuse(client, refusal, speaks_tls, account).await;
+            return Err(refuse(client, refusal, speaks_tls, account).await);
         }
     };
     account.routed(&pool.name);
@@ -79,20 +112,13 @@ pub(super) async fn serve(
         reason = order.received() => Err(reason),
         result = connect_any(&pool, &connection, &options, account) => result,
     };
-    drop((pool, hello));
-    let mut connected = match connected {
-        Ok(connected) => connected,
+    match connected {
+        Ok(connected) => Ok(Arrived { client, connected, first: bytes, timeouts }),
         Err(termination) => {
-            drop(bytes);
-            return turn_away(client, termination, account).await;
+            drop((bytes, pool));
+            Err(turn_away(client, termination, account).await)
         }
-    };
-    let ended = carry(&mut client, &mut connected, bytes, &timeouts, account, order).await;
-    account.ends(ended.termination);
-    if !ended.told {
-        tokio::join!(close::by_fin(client), close::by_fin(connected.socket));
     }
-    ended.termination
 }
 
 /// Reads the TLS hello where something needs it.
