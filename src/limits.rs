@@ -18,14 +18,23 @@ pub const PIPES_PER_WORKER: usize = 256;
 /// Empty pipes a worker keeps for the next bulk transfer; more are closed.
 pub const PIPES_POOLED: usize = 32;
 
+/// How long a worker copies before it asks for a pipe again that the kernel has refused.
+pub const PIPE_REFUSED: Duration = Duration::from_secs(1);
+
 /// Bytes one session may move in one poll before the worker looks at the others.
 pub const RELAY_BUDGET: usize = 1024 * 1024;
 
 /// Connections a worker takes from one listening socket before it looks at its sessions.
 pub const ACCEPT_BATCH: usize = 32;
 
+/// Connections the kernel may hold for a listener (it caps this at `net.core.somaxconn`).
+pub const BACKLOG: i32 = 65_535;
+
 /// Pause of a listener after the process ran out of descriptors or memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a listener that is to go takes what is waiting; under a flood it would never end.
+pub const RETIRE: Duration = Duration::from_millis(200);
 
 /// Descriptors kept back from `max_connections: auto` for listeners, checks, the admin server,
 /// logs and splice pipes.
@@ -87,11 +96,17 @@ pub const RING_POINTS: usize = 1 << 22;
 /// Points of a ring looked at, from the one hashed to, before the usable backends are searched.
 pub const RING_STEPS: usize = 512;
 
+/// Lines of the program's log waiting to be written; more are dropped and counted.
+pub const LOG_QUEUE: usize = 4 * 1024;
+
 /// Access log records waiting for the writer; more are dropped and counted.
 pub const ACCESS_LOG_QUEUE: usize = 16 * 1024;
 
 /// Bytes of access log lines gathered before they are written.
 pub const ACCESS_LOG_BUFFER: usize = 64 * 1024;
+
+/// Bytes of a hello's ALPN that a session keeps for the access log; a client may offer 64 KiB.
+pub const LOGGED_ALPN: usize = 1024;
 
 /// `overload` records a worker writes each second; the others are counted and left out.
 pub const FLOOD_RECORDS_PER_SECOND: u32 = 100;

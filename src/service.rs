@@ -5,9 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, TrySendError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -20,7 +20,7 @@ use crate::observe::admin::{self, AdminListener, Context};
 use crate::observe::log::LogHandle;
 use crate::proxy::worker::{self, WorkerThread};
 use crate::snapshot::Snapshot;
-use crate::state::{LogMessage, Process};
+use crate::state::{LogMessage, Phase, Process};
 use crate::sys;
 
 /// Threads of the control plane: checks, the admin server, reloads. They hardly ever work at the
@@ -60,6 +60,11 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
+/// A worker ended in a panic, which is a defect; the others were stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a worker ended in a panic; the process has stopped")]
+pub struct WorkerPanicked;
+
 impl Service {
     /// Starts everything; returns when it accepts connections. A reload reads `path`, and applies
     /// what it says of logging to `log`.
@@ -88,14 +93,18 @@ impl Service {
         let access_log = access_log::start(process.clone(), inbox.records)?;
         let publisher = control.block_on(async {
             signals::handle(&process)?;
-            let (publisher, snapshots) = Publisher::prepare(process.clone(), config, path)
-                .map_err(StartError::Configuration)?;
+            let (publisher, snapshots) =
+                Publisher::prepare(process.clone(), config, path, access_log::probe)
+                    .map_err(StartError::Configuration)?;
             if let Some(log) = log {
                 follow_log(snapshots.clone(), log);
             }
             if let Some(admin) = admin {
-                let context = Context::new(process.clone(), snapshots.clone());
-                tokio::spawn(admin::serve(admin, Arc::new(context)));
+                let context = Arc::new(Context::new(process.clone(), snapshots.clone()));
+                tokio::spawn(async move {
+                    let Err(error) = admin::serve(admin, context).await;
+                    tracing::error!(%error, "the admin server has ended");
+                });
             }
             tokio::spawn(lifecycle::run(process.clone(), snapshots));
             Ok::<_, StartError>(publisher)
@@ -111,7 +120,11 @@ impl Service {
         let publisher = control.block_on(publisher.first_round());
         let workers = (0..count)
             .map(|index| worker::start(index, process.clone(), snapshots.clone()))
-            .collect::<io::Result<Vec<_>>>()?;
+            .collect::<io::Result<Vec<_>>>()
+            .inspect_err(|_| {
+                // Those that did start.
+                process.phase.send_replace(Phase::Stopping);
+            })?;
         control.spawn(publisher.serve(inbox.commands));
         let runtimes = workers.iter().map(|worker| worker.runtime.clone()).collect();
         control.spawn(measure_workers(process.clone(), runtimes));
@@ -142,15 +155,17 @@ impl Service {
     }
 
     /// Waits until it has stopped, by a signal or by [`Service::stop`].
-    pub fn wait(self) {
-        for worker in self.workers {
-            if worker.thread.join().is_err() {
-                tracing::error!("a worker ended in a panic");
-            }
-        }
+    ///
+    /// # Errors
+    ///
+    /// It has stopped because a worker ended in a panic.
+    pub fn wait(self) -> Result<(), WorkerPanicked> {
+        let joined: Vec<_> =
+            self.workers.into_iter().map(|worker| worker.thread.join().is_ok()).collect();
         finish_access_log(&self.process, self.access_log);
         self.control.shutdown_timeout(Duration::from_millis(100));
         tracing::info!("stopped");
+        if joined.contains(&false) { Err(WorkerPanicked) } else { Ok(()) }
     }
 
     fn announce(&self) {
@@ -190,9 +205,20 @@ fn follow_log(mut snapshots: watch::Receiver<Arc<Snapshot>>, log: LogHandle) {
 /// Waits for the queued records to be written, but not for ever.
 fn finish_access_log(process: &Process, writer: JoinHandle<()>) {
     let (done, finished) = mpsc::channel();
-    let asked = process.access_log.send(LogMessage::Finish(done)).is_ok();
-    if !asked || finished.recv_timeout(LAST_RECORDS).is_err() {
-        tracing::warn!("the access log could not be finished");
+    let deadline = Instant::now() + LAST_RECORDS;
+    let mut message = LogMessage::Finish(done);
+    // The queue may be full, and the writer wait for somebody to read what it writes.
+    while let Err(refused) = process.access_log.try_send(message) {
+        let (TrySendError::Full(unsent) | TrySendError::Disconnected(unsent)) = refused;
+        message = unsent;
+        if Instant::now() > deadline || writer.is_finished() {
+            break;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let patience = deadline.saturating_duration_since(Instant::now());
+    if finished.recv_timeout(patience).is_err() {
+        tracing::warn!("the access log could not be finished: records are lost");
         return;
     }
     if writer.join().is_err() {

@@ -49,9 +49,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("idna", &["route"]),
     ("metrics", &["observe"]),
     ("metrics_exporter_prometheus", &["observe"]),
+    ("rcgen", &["cli"]),
+    ("rustls", &["cli"]),
     ("saphyr_parser", &["config"]),
     ("serde_yaml", &["config"]),
     ("tls_parser", &["wire"]),
+    ("tokio_rustls", &["cli"]),
 ];
 
 /// Names that say nothing about what is inside.

@@ -4,6 +4,7 @@
 //! counts as the IPv4 address it stands for, so that it does not matter whether a listener is
 //! bound to `[::]` or `0.0.0.0`.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use xxhash_rust::xxh64::xxh64;
@@ -20,6 +21,28 @@ pub enum KeyKind {
     /// The host name of the TLS hello as an A-label in lower case; the client address without
     /// one.
     Sni,
+}
+
+impl KeyKind {
+    /// Every kind, in the order of the README.
+    pub const ALL: [KeyKind; 4] =
+        [KeyKind::FiveTuple, KeyKind::Source, KeyKind::SourceNet, KeyKind::Sni];
+
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyKind::FiveTuple => "five_tuple",
+            KeyKind::Source => "source",
+            KeyKind::SourceNet => "source_net",
+            KeyKind::Sni => "sni",
+        }
+    }
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// What is known of a connection.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::explain::Source;
 use crate::address::Address;
+use crate::route::HostPattern;
 
 /// A layer-4 connection balancer.
 #[derive(Debug, Parser)]
@@ -20,6 +22,7 @@ pub struct Arguments {
 pub enum Command {
     Run(Run),
     Check(Check),
+    Explain(Explain),
     Reload(Reload),
     Status(Status),
     Demo(Demo),
@@ -67,6 +70,37 @@ pub struct Check {
     pub effective: bool,
 }
 
+/// Say which route, pool and backend a connection would get, and why; opens no socket
+///
+/// What is not given is unknown: without --source no `source` condition holds.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+
+    /// The listener that the connection comes to
+    #[arg(long, value_name = "NAME")]
+    pub listener: String,
+
+    /// Host name in the client's hello
+    #[arg(long, value_name = "NAME", value_parser = super::explain::parse_name)]
+    pub sni: Option<HostPattern>,
+
+    /// Protocol that the client offers, like h2; several as a list with commas, or repeated
+    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
+    #[arg(value_parser = super::explain::parse_protocol)]
+    pub alpn: Vec<String>,
+
+    /// The client's address
+    #[arg(long, value_name = "IP[:PORT]", value_parser = super::explain::parse_source)]
+    pub source: Option<Source>,
+
+    /// File with the bytes that a client sends first, as captured
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sni", "alpn"])]
+    pub hello: Option<PathBuf>,
+}
+
 /// Ask the running process to reload its configuration
 #[derive(Debug, Args)]
 pub struct Reload {
@@ -97,7 +131,7 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
 }
 
-/// See it work: three small backends, a balancer, traffic, and backends that fail
+/// See it work: three small HTTPS sites, a balancer, traffic, and backends that fail
 ///
 /// Needs nothing but this program. Ends with ctrl-c, or by itself after --for.
 #[derive(Debug, Args)]
@@ -137,6 +171,17 @@ mod tests {
             ("run -c a --admin 127.0.0.1:1", Some(ErrorKind::ArgumentConflict)),
             ("check", Some(ErrorKind::MissingRequiredArgument)),
             ("check -c a.yaml", None),
+            ("explain -c a.yaml --listener edge", None),
+            ("explain -c a --listener e --sni BÜCHER.example --alpn h2,http/1.1 --alpn x", None),
+            ("explain -c a --listener e --source 192.0.2.1", None),
+            ("explain -c a --listener e --source [2001:db8::1]:443 --hello f", None),
+            ("explain -c a.yaml", Some(ErrorKind::MissingRequiredArgument)),
+            ("explain -c a --listener e --sni *.a.example", Some(ErrorKind::ValueValidation)),
+            ("explain -c a --listener e --sni 10.0.0.1", Some(ErrorKind::ValueValidation)),
+            ("explain -c a --listener e --alpn h2,,x", Some(ErrorKind::ValueValidation)),
+            ("explain -c a --listener e --source here", Some(ErrorKind::ValueValidation)),
+            ("explain -c a --listener e --hello f --sni a", Some(ErrorKind::ArgumentConflict)),
+            ("explain -c a --listener e --hello f --alpn a", Some(ErrorKind::ArgumentConflict)),
             ("status --json --admin unix:/run/a.sock", None),
             ("status --admin localhost", Some(ErrorKind::ValueValidation)),
             ("reload --token-file t", None),

@@ -11,6 +11,7 @@ mod table;
 
 mod check;
 mod demo;
+mod explain;
 mod reload;
 mod run;
 mod status;
@@ -35,6 +36,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -1,12 +1,16 @@
 //! `pointsman run`: in the foreground until a signal ends it.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use super::args::Run;
 use super::{FAILED, USAGE, complain};
 use crate::config;
 use crate::observe::log;
 use crate::service::Service;
+
+/// What the log gets to write its last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 pub fn run(args: &Run) -> anyhow::Result<ExitCode> {
     let (loaded, wrong) = match &args.config {
@@ -23,8 +27,10 @@ pub fn run(args: &Run) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(wrong));
         }
     };
-    // A second initialisation in one process keeps the first one's log.
-    let log = log::init(config.log).ok();
-    Service::start(config, args.config.clone(), log)?.wait();
-    Ok(ExitCode::SUCCESS)
+    let log = log::init(config.log)?;
+    let stopped = Service::start(config, args.config.clone(), Some(log.clone()))
+        .map_err(anyhow::Error::from)
+        .and_then(|service| Ok(service.wait()?));
+    log.flush(LAST_LINES);
+    stopped.map(|()| ExitCode::SUCCESS)
 }

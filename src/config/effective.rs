@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::units::{Bytes, Short};
-use super::words::{KEY_KINDS, LOG_FORMATS, LOG_LEVELS, ON_TIMEOUT, word};
+use super::words::{LOG_FORMATS, LOG_LEVELS, ON_TIMEOUT, word};
 use super::{
     AccessLog, Action, Admin, Backend, Config, HealthCheck, Listener, LogTarget, MaxConnections,
     PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
@@ -333,7 +333,7 @@ impl FileBalance {
     fn new(spec: &Spec) -> Self {
         FileBalance {
             policy: spec.policy.name(),
-            key: spec.policy.hashes().then(|| word(&KEY_KINDS, &spec.key)),
+            key: spec.policy.hashes().then(|| spec.key.name()),
             table_size: (spec.policy == PolicyKind::Maglev).then_some(spec.table_size),
             bounded_load: spec.policy.hashes().then(|| match spec.bounded_load {
                 Some(bound) => Scalar::Decimal(f64::from(bound.thousandths()) / 1000.0),

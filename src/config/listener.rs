@@ -228,6 +228,12 @@ pub(super) fn doubts(listener: &Listener, pools: &[Pool], named: &Named<'_>, rep
     if listener.v6_only && !listener.bind.iter().any(wildcard) {
         named.warn(Suspicion::UselessV6Only, report);
     }
+    if listener.bind.iter().all(|address| address.ip().is_none()) {
+        let asks = |route: &Route| !route.conditions.source.is_empty();
+        if let Some(route) = listener.routes.iter().position(asks) {
+            named.warn(Suspicion::SourceOfUnix { route }, report);
+        }
+    }
     let mut leads: Vec<usize> =
         listener.routes.iter().flat_map(|route| route.action.pools()).collect();
     leads.sort_unstable();

@@ -47,9 +47,9 @@ pub use effective::{effective, effective_yaml};
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
 pub use prefix::{PrefixFault, parse_prefix};
-pub use summary::summary;
+pub use summary::{conditions, summary};
 pub use units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
-pub use warning::{Suspicion, Warning};
+pub use warning::{Suspicion, Takers, Warning};
 
 use report::Report;
 

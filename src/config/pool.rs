@@ -180,7 +180,7 @@ fn balance_map(value: Value<'_>, backends: usize, report: &mut Report) -> Option
     };
     let policy = policy.choice(POLICY, &words::policies(), report);
     let key = table
-        .read("key", defaults::BALANCE.key, |v| v.choice("hash key", &words::KEY_KINDS, report));
+        .read("key", defaults::BALANCE.key, |v| v.choice("hash key", &words::key_kinds(), report));
     let table_size =
         table.read("table_size", defaults::BALANCE.table_size, |v| table_size(v, backends, report));
     let bounded_load =

@@ -7,9 +7,10 @@ use super::listener::{Pools, pool_index};
 use super::prefix::parse_prefix;
 use super::report::Report;
 use super::value::{Table, Value};
+use super::warning::{Suspicion, Takers};
 use super::{Action, Route, Share};
 use crate::limits::{ROUTES_PER_LISTENER, SPLIT_WEIGHT_MAX};
-use crate::route::{HostPattern, PatternError, RouteSpec, Split};
+use crate::route::{HostPattern, PatternError, RouteSpec, Split, shadowed};
 use crate::wire::Alpn;
 
 pub(super) const ROUTE: &[&str] = &["sni", "alpn", "source", "pool", "split", "action"];
@@ -26,7 +27,24 @@ pub(super) fn routes(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -
         value.error(problem, report);
         return Vec::new();
     }
-    items.iter().filter_map(|item| route(*item, pools, report)).collect()
+    let routes = items.iter().filter_map(|item| route(*item, pools, report)).collect::<Vec<_>>();
+    // With an error somewhere nobody sees warnings, and a route may be missing from the list.
+    if !report.has_errors() {
+        shadow_doubts(&routes, &items, report);
+    }
+    routes
+}
+
+/// Warns of routes that never match because earlier ones take everything.
+fn shadow_doubts(routes: &[Route], items: &[Value<'_>], report: &mut Report) {
+    let conditions: Vec<RouteSpec> = routes.iter().map(|r| r.conditions.clone()).collect();
+    for shadow in shadowed(&conditions) {
+        let taker = |by: usize| items.get(by).map(|item| (by, item.at().line));
+        let by = Takers(shadow.by.into_iter().filter_map(taker).collect());
+        if let Some(item) = items.get(shadow.route) {
+            item.warn(Suspicion::ShadowedRoute { by }, report);
+        }
+    }
 }
 
 fn route(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Route> {
@@ -101,7 +119,7 @@ fn action(
         _ => {
             let actions = [("reject", Action::Reject), ("reset", Action::Reset)];
             let words = actions.each_ref().map(|(word, _)| (*word, *word));
-            let word = value.choice("action", &words, report)?;
+            let word = value.choice("known action", &words, report)?;
             actions.into_iter().find(|(known, _)| *known == word).map(|(_, action)| action)
         }
     }

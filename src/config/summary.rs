@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::words::{KEY_KINDS, word};
 use crate::route::RouteSpec;
 
-use super::{Action, Config, MaxConnections, PanicThreshold, Pool, Route, Short, Workers};
+use super::{Action, Config, MaxConnections, PanicThreshold, Pool, Short, Workers};
 
 /// Listeners and pools as a table of text, each line ending with a newline.
 pub fn summary(config: &Config) -> String {
@@ -15,7 +14,7 @@ pub fn summary(config: &Config) -> String {
         let mut first = [listener.name.to_string(), binds.join(", ")];
         for route in listener.routes.iter().take(ROUTES_SHOWN) {
             let [name, bind] = std::mem::take(&mut first);
-            rows.push([name, bind, conditions(route), leads_to(&route.action, config)]);
+            rows.push([name, bind, conditions(&route.conditions), leads_to(&route.action, config)]);
         }
         if let Some(more) = listener.routes.len().checked_sub(ROUTES_SHOWN).filter(|n| *n > 0) {
             let more = format!("{more} more routes");
@@ -37,10 +36,11 @@ const ROUTES_SHOWN: usize = 50;
 /// Values shown of one condition; more are counted.
 const VALUES_SHOWN: usize = 3;
 
-fn conditions(route: &Route) -> String {
-    let RouteSpec { sni, alpn, source } = &route.conditions;
+/// The conditions of a route in one line; of many values only the first.
+pub fn conditions(spec: &RouteSpec) -> String {
+    let RouteSpec { sni, alpn, source } = spec;
     let sni: Vec<String> = sni.iter().map(ToString::to_string).collect();
-    let alpn = alpn.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+    let alpn = alpn.iter().map(|name| name.escape_ascii().to_string());
     let source: Vec<String> = source.iter().map(ToString::to_string).collect();
     let all = [("sni", sni), ("alpn", alpn.collect()), ("source", source)];
     let shown = all.iter().filter(|(_, values)| !values.is_empty()).map(|(key, values)| {
@@ -88,10 +88,8 @@ fn process(config: &Config) -> String {
 fn pool_row(pool: &Pool) -> [String; 6] {
     let spec = &pool.balance;
     let balance = match (spec.policy.hashes(), spec.bounded_load) {
-        (true, Some(bound)) => {
-            format!("{} of {}, bound {bound}", spec.policy, word(&KEY_KINDS, &spec.key))
-        }
-        (true, None) => format!("{} of {}", spec.policy, word(&KEY_KINDS, &spec.key)),
+        (true, Some(bound)) => format!("{} of {}, bound {bound}", spec.policy, spec.key),
+        (true, None) => format!("{} of {}", spec.policy, spec.key),
         (false, _) => spec.policy.to_string(),
     };
     let weight: u32 = pool.backends.iter().map(|backend| u32::from(backend.weight)).sum();

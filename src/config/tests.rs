@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::document::{Kind, Node};
 use super::report::Report;
-use super::{Config, compile, listener, pool};
+use super::{Config, compile, listener, pool, route};
 use super::{check_text, effective, effective_yaml, from_flags, parse, summary};
 
 const MINIMAL: &str = include_str!("../../conf/minimal.yaml");
+const SNI: &str = include_str!("../../conf/sni.yaml");
 const FULL: &str = include_str!("../../conf/full.yaml");
 
 /// What `conf/full.yaml` says that is no default.
@@ -18,6 +19,16 @@ admin: { bind: 127.0.0.1:9901 }
 access_log: { path: stdout }
 listeners:
   edge: { bind: "[::]:8443", pool: app }
+  tls:
+    bind: "[::]:443"
+    routes:
+      - sni: [api.example.com, "*.api.example.com"]
+        alpn: [h2, http/1.1]
+        source: [10.0.0.0/8, "2001:db8::/32"]
+        pool: app
+      - { sni: www.example.com, split: [{ pool: app, weight: 95 }, { pool: cache, weight: 5 }] }
+      - { sni: old.example.com, action: reject }
+      - { pool: app }
   cache: { bind: [127.0.0.1:8080, 127.0.0.1:8081], pool: cache }
 pools:
   app: { backends: [127.0.0.1:9001, { name: b2, address: 127.0.0.1:9002 }] }
@@ -46,6 +57,9 @@ fn full_shows_every_key() {
         (".shutdown", compile::SHUTDOWN),
         (".listeners.edge", listener::LISTENER),
         (".listeners.edge.timeouts", listener::TIMEOUTS),
+        (".listeners.edge.preread", listener::PREREAD),
+        (".listeners.tls.routes[]", route::ROUTE),
+        (".listeners.tls.routes[].split[]", route::SPLIT),
         (".pools.app", pool::POOL),
         (".pools.app.backends[]", pool::BACKEND),
         (".pools.app.health", pool::HEALTH),
@@ -54,7 +68,10 @@ fn full_shows_every_key() {
     ];
     for (table, keys) in tables {
         for key in keys {
-            assert!(shown.contains(&format!("{table}.{key}")), "{table}.{key} is not in full.yaml");
+            let path = format!("{table}.{key}");
+            // No listener has both `pool` and `routes`.
+            let found = shown.contains(&path) || shown.contains(&path.replace("edge", "tls"));
+            assert!(found, "{path} is not in full.yaml");
         }
     }
     // The effective configuration knows the same keys.
@@ -85,7 +102,7 @@ fn keys(path: &str, node: &Node, paths: &mut BTreeSet<String>) {
 
 #[test]
 fn shipped_files_have_no_warnings() {
-    for text in [MINIMAL, FULL] {
+    for text in [MINIMAL, FULL, SNI] {
         assert_eq!(check_text(text, "shipped").unwrap().warnings, []);
     }
 }
@@ -158,15 +175,25 @@ fn summary_is_a_table() {
     let expected = "\
 workers auto, max_connections auto, admin 127.0.0.1:9901
 
-LISTENER  BIND                            POOL
-edge      [::]:8443                       app
-cache     127.0.0.1:8080, 127.0.0.1:8081  cache
+LISTENER  BIND                            ROUTE                LEADS TO
+edge      [::]:8443                       everything else      app
+tls       [::]:443                        sni api.example.com  app
+                                          sni www.example.com  split: app 95, cache 5
+                                          sni old.example.com  reject
+                                          everything else      app
+cache     127.0.0.1:8080, 127.0.0.1:8081  everything else      cache
 
 POOL   BALANCE               BACKENDS  WEIGHT  HEALTH        PANIC
 app    least_conn            2         2       tcp every 2s  0
 cache  maglev of five_tuple  2         2       tcp every 2s  0
 ";
-    assert_eq!(summary(&read(FULL)), expected);
+    // One condition, so that a line fits here.
+    let first = FULL.find("        alpn:").expect("a route with every condition");
+    let last = first + FULL[first..].find("        pool:").expect("where it leads");
+    let mut full = FULL.to_owned();
+    full.replace_range(first..last, "");
+    let full = full.replace("[api.example.com, \"*.api.example.com\"]", "api.example.com");
+    assert_eq!(summary(&read(&full)), expected);
 }
 
 /// Quadratic work would take minutes here: 10,000 squared comparisons of names.

@@ -31,6 +31,13 @@ impl fmt::Display for Warning {
 pub enum Suspicion {
     #[error("no listener uses this pool; its backends are checked all the same")]
     UnusedPool,
+    #[error("never matches: {by}; move it up, or remove it")]
+    ShadowedRoute { by: Takers },
+    #[error(
+        "routes[{route}] asks for a `source`, but clients of unix sockets have no address: it \
+         never matches; remove it"
+    )]
+    SourceOfUnix { route: usize },
     #[error("all weights are 0, so every connection ends with `no_backend`; give one a weight")]
     ZeroWeight,
     #[error(
@@ -60,4 +67,27 @@ pub enum Suspicion {
     AdminWithoutToken,
     #[error("{path} is relative to the directory the process starts in; write an absolute path")]
     RelativePath { path: Quoted },
+}
+
+/// The routes that take all of what another one would, ascending: indices and lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Takers(pub Vec<(usize, usize)>);
+
+impl Takers {
+    /// Shown of them; more are counted.
+    const SHOWN: usize = 3;
+}
+
+impl fmt::Display for Takers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (route, line)) in self.0.iter().take(Self::SHOWN).enumerate() {
+            let separator = if place == 0 { "" } else { ", " };
+            write!(f, "{separator}routes[{route}] on line {line}")?;
+        }
+        match self.0.len() {
+            0 | 1 => f.write_str(" takes all of it"),
+            count if count <= Self::SHOWN => f.write_str(" take all of it together"),
+            count => write!(f, " and {} more take all of it together", count - Self::SHOWN),
+        }
+    }
 }

@@ -18,16 +18,14 @@ pub(super) const LOG_FORMATS: [(&str, LogFormat); 2] =
 pub(super) const ON_TIMEOUT: [(&str, OnTimeout); 2] =
     [("close", OnTimeout::Close), ("default", OnTimeout::Default)];
 
-pub(super) const KEY_KINDS: [(&str, KeyKind); 4] = [
-    ("five_tuple", KeyKind::FiveTuple),
-    ("source", KeyKind::Source),
-    ("source_net", KeyKind::SourceNet),
-    ("sni", KeyKind::Sni),
-];
-
 /// The policies by name.
 pub(super) fn policies() -> [(&'static str, PolicyKind); PolicyKind::ALL.len()] {
     PolicyKind::ALL.map(|policy| (policy.name(), policy))
+}
+
+/// What hash policies hash, by name.
+pub(super) fn key_kinds() -> [(&'static str, KeyKind); KeyKind::ALL.len()] {
+    KeyKind::ALL.map(|kind| (kind.name(), kind))
 }
 
 /// The word for `value`.

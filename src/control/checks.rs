@@ -121,10 +121,12 @@ impl Checks {
         }
     }
 
+    /// Takes what is known away from the running probes. A result that comes before they get it
+    /// back is about nobody: it cannot change one copy of what is known and not the other.
     fn take_machines(&mut self) -> AHashMap<usize, Check> {
         let mut machines = AHashMap::new();
         for probe in self.probes.values() {
-            for subject in lock(&probe.subjects).iter() {
+            for subject in std::mem::take(&mut *lock(&probe.subjects)) {
                 machines.insert(Arc::as_ptr(&subject.backend).addr(), subject.check);
             }
         }

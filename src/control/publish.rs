@@ -1,17 +1,19 @@
 //! Making a configuration the one in force: at the start, and at each reload. All or nothing:
 //! sockets are bound and tables built before anything is changed.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use ahash::AHashSet;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::checks::{Checks, update_panic};
 use crate::address::Address;
-use crate::config::{self, Config, LogTarget, MaxConnections};
+use crate::config::{self, AccessLog, Config, MaxConnections};
 use crate::health::State;
 use crate::limits::RESERVED_DESCRIPTORS;
 use crate::net::listen;
@@ -24,12 +26,20 @@ use crate::sys::socket::TcpOptions;
 /// How long a reload waits for the workers to have taken over, before it says so and goes on.
 const TAKE_OVER: Duration = Duration::from_secs(1);
 
+/// How long reading the configuration may take.
+const READ_CONFIG: Duration = Duration::from_secs(10);
+
+/// Whether an access log could be written to: a look that never waits.
+pub type ProbeLog = fn(&AccessLog) -> io::Result<()>;
+
 /// Owns what only control may change.
 #[derive(Debug)]
 pub struct Publisher {
     process: Arc<Process>,
     /// What a reload reads; without it there is nothing to reload.
     path: Option<PathBuf>,
+    /// Whether an access log could be written to.
+    probe: ProbeLog,
     checks: Checks,
     published: watch::Sender<Arc<Snapshot>>,
 }
@@ -44,14 +54,15 @@ impl Publisher {
         process: Arc<Process>,
         config: Config,
         path: Option<PathBuf>,
+        probe: ProbeLog,
     ) -> Result<(Publisher, watch::Receiver<Arc<Snapshot>>), Vec<String>> {
-        let snapshot = prepare(&process, Arc::new(config), None)?;
+        let snapshot = prepare(&process, Arc::new(config), None, probe)?;
         take_effect(&process, &snapshot);
         configure_access_log(&process, &snapshot.config);
         let mut checks = Checks::default();
         checks.follow(&snapshot);
         let (published, snapshots) = watch::channel(Arc::new(snapshot));
-        Ok((Publisher { process, path, checks, published }, snapshots))
+        Ok((Publisher { process, path, probe, checks, published }, snapshots))
     }
 
     /// Waits for the first result of every check, but not longer than a check may take, nor when
@@ -99,16 +110,19 @@ impl Publisher {
         let Some(path) = self.path.clone() else {
             return Err(vec!["started from flags: there is no file to read again".to_owned()]);
         };
-        let load = tokio::task::spawn_blocking(move || config::load(&path)).await;
+        // A pipe that nobody writes to would be read for ever, and no reload be answered any more.
+        let load = tokio::task::spawn_blocking(move || config::load(&path));
+        let load = timeout(READ_CONFIG, load).await;
         let config = load
+            .map_err(|_| vec!["the configuration cannot be read in time".to_owned()])?
             .map_err(|error| vec![format!("reading the configuration: {error}")])?
-            .map_err(|errors| errors.to_string().lines().map(str::to_owned).collect::<Vec<_>>())?;
+            .map_err(|errors| errors.lines().collect::<Vec<_>>())?;
         let before = self.published.borrow().clone();
         let fixed = fixed_at_start(&before.config, &config);
         if !fixed.is_empty() {
             return Err(fixed);
         }
-        let snapshot = prepare(&self.process, Arc::new(config), Some(&before))?;
+        let snapshot = prepare(&self.process, Arc::new(config), Some(&before), self.probe)?;
         let generation = snapshot.generation;
         self.checks.follow(&snapshot);
         // A pool that may have nothing to offer gets its first round before its first connection.
@@ -122,6 +136,7 @@ impl Publisher {
         }
         take_effect(&self.process, &snapshot);
         snapshot.pools.iter().for_each(|pool| update_panic(pool));
+        forget_removed(&before, &snapshot);
         self.published.send_replace(Arc::new(snapshot));
         drop(before);
         self.taken_over(generation).await;
@@ -156,6 +171,19 @@ impl Publisher {
     }
 }
 
+/// Nobody checks a removed backend any more: if it comes back while old sessions keep it alive it
+/// has to be checked like a new one.
+fn forget_removed(before: &Snapshot, after: &Snapshot) {
+    let backends = |snapshot: &Snapshot| -> Vec<Arc<BackendState>> {
+        let pools = snapshot.pools.iter();
+        pools.flat_map(|pool| pool.backends.iter().map(|b| b.state.clone())).collect()
+    };
+    let kept: AHashSet<_> = backends(after).iter().map(Arc::as_ptr).collect();
+    for state in backends(before).iter().filter(|state| !kept.contains(&Arc::as_ptr(state))) {
+        state.set_state(State::Unknown);
+    }
+}
+
 /// Nothing is known to be usable, and something may turn out to be.
 fn undecided(pool: &Arc<Pool>) -> bool {
     let some = |state| {
@@ -184,11 +212,13 @@ fn fixed_at_start(before: &Config, after: &Config) -> Vec<String> {
     errors
 }
 
-/// Everything that can go wrong, before anything is changed.
+/// Everything that can go wrong, before anything is changed. Clients can connect to a new address
+/// only when all of them could be bound.
 fn prepare(
     process: &Process,
     config: Arc<Config>,
     before: Option<&Snapshot>,
+    probe: ProbeLog,
 ) -> Result<Snapshot, Vec<String>> {
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
@@ -201,7 +231,7 @@ fn prepare(
             });
             match known {
                 Some(socket) => bound.push(socket.clone()),
-                None => match bind(address, listener.v6_only, process.registry.workers()) {
+                None => match bind(address, listener, process.registry.workers()) {
                     Ok(socket) => bound.push(Arc::new(socket)),
                     Err(e) => errors.push(format!("listener {}: {e}", listener.name)),
                 },
@@ -209,8 +239,17 @@ fn prepare(
         }
         sockets.push(bound);
     }
-    if let Err(error) = try_access_log(&config) {
-        errors.push(error);
+    if errors.is_empty() {
+        let new = sockets.iter().flatten().filter(|socket| !socket.listens());
+        let faults =
+            new.filter_map(|socket| Some(cannot_listen(&socket.bind, &socket.listen().err()?)));
+        errors.extend(faults);
+    }
+    if errors.is_empty()
+        && let Some(log) = &config.access_log
+        && let Err(error) = probe(log)
+    {
+        errors.push(format!("access_log: cannot be written: {error}"));
     }
     if !errors.is_empty() {
         return Err(errors);
@@ -220,19 +259,24 @@ fn prepare(
         .map_err(|error| vec![error.to_string()])
 }
 
-fn bind(address: &Address, v6_only: bool, workers: usize) -> Result<ListenSocket, String> {
-    let bound = listen::bind(address, v6_only, workers)
-        .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    Ok(ListenSocket::new(address.clone(), v6_only, bound.local, bound.fds))
+fn bind(
+    address: &Address,
+    listener: &config::Listener,
+    workers: usize,
+) -> Result<ListenSocket, String> {
+    let fault = |error| cannot_listen(address, &error);
+    let bound = listen::bind(address, listener.v6_only, workers).map_err(fault)?;
+    if address.ip().is_some() {
+        // Before anybody can connect: connections inherit what the socket has at that moment.
+        let options = TcpOptions::from(&listener.timeouts);
+        let set = |fd| sys::socket::set_tcp_options(fd, &options);
+        bound.fds.iter().try_for_each(set).map_err(fault)?;
+    }
+    Ok(ListenSocket::new(address.clone(), listener.v6_only, bound.local, bound.fds, bound.file))
 }
 
-/// An access log that cannot be written is an error before it is lost records.
-fn try_access_log(config: &Config) -> Result<(), String> {
-    let Some(LogTarget::File(path)) = config.access_log.as_ref().map(|log| &log.target) else {
-        return Ok(());
-    };
-    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    file.map(drop).map_err(|error| format!("access_log: cannot write {}: {error}", path.display()))
+fn cannot_listen(address: &Address, error: &io::Error) -> String {
+    format!("cannot listen on {address}: {error}")
 }
 
 /// Tells the access log's writer its target, before any worker can send it a record: what comes
@@ -246,17 +290,6 @@ fn configure_access_log(process: &Process, config: &Config) {
 fn take_effect(process: &Process, snapshot: &Snapshot) {
     process.max_sessions.store(max_sessions(snapshot.config.max_connections), Relaxed);
     process.generation.store(snapshot.generation, Relaxed);
-    for entrance in &snapshot.listeners {
-        let options = TcpOptions::from(&entrance.listener.timeouts);
-        for socket in entrance.sockets.iter().filter(|socket| socket.local.ip().is_some()) {
-            socket.for_each(|fd| {
-                if let Err(error) = sys::socket::set_tcp_options(fd, &options) {
-                    let listener = &entrance.listener.name;
-                    tracing::warn!(%listener, %error, "cannot set TCP options");
-                }
-            });
-        }
-    }
     for pool in &snapshot.pools {
         for backend in &pool.backends {
             refresh(&backend.state, backend.name.clone(), pool.health.is_some());
@@ -279,7 +312,7 @@ fn max_sessions(configured: MaxConnections) -> u32 {
         MaxConnections::Count(count) => count,
         MaxConnections::Off => u32::MAX,
         MaxConnections::Auto => {
-            let descriptors = sys::process::raise_descriptor_limit();
+            let descriptors = sys::process::descriptor_limit();
             let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
             u32::try_from((descriptors - reserved) / 2).unwrap_or(u32::MAX)
         }

@@ -153,10 +153,14 @@ impl Half {
         scratch: &Scratch,
         pumped: &mut Pumped,
     ) -> Result<(), Fault> {
-        if self.full_rounds >= BULK_AFTER
+        let bulk = self.full_rounds >= BULK_AFTER;
+        // Nothing, or the end, by the word of splice may be urgent data (tcp(7)) with bytes behind
+        // it, which recv steps over: recv has the last word.
+        if bulk
             && let Some(loan) = scratch.pipe()
+            && self.splice(loan, source)?
         {
-            return self.splice(loan, source, pumped);
+            return Ok(());
         }
         scratch.with_buffer(|buffer| self.copy(buffer, source, destination, pumped))
     }
@@ -176,8 +180,11 @@ impl Half {
             }
             Some(read) => read,
         };
-        self.full_rounds =
-            if read == buffer.len() { (self.full_rounds + 1).min(BULK_AFTER) } else { 0 };
+        self.full_rounds = match read == buffer.len() {
+            true if self.full_rounds < BULK_AFTER => self.full_rounds + 1,
+            true => self.full_rounds,
+            false => 0,
+        };
         let bytes = &buffer[..read];
         let written = if destination.writable { destination.write(bytes) } else { Ok(None) };
         // What is held on a fault is thrown away with the direction, or tried again.
@@ -189,25 +196,19 @@ impl Half {
         Ok(())
     }
 
-    fn splice(
-        &mut self,
-        mut loan: PipeLoan,
-        source: &mut Socket,
-        pumped: &mut Pumped,
-    ) -> Result<(), Fault> {
-        match source.splice_in(loan.pipe()).map_err(|_| Fault::Source)? {
-            None => {}
-            Some(0) => self.end(pumped),
-            Some(moved) => {
-                if moved < SMALL_ROUND {
-                    self.full_rounds -= 1;
-                } else if moved >= COPY_BUFFER {
-                    self.full_rounds = (self.full_rounds + 1).min(BULK_AFTER * 2);
-                }
-                self.held = Held::Pipe(loan);
-            }
+    /// Fills a pipe; false if nothing came.
+    fn splice(&mut self, mut loan: PipeLoan, source: &mut Socket) -> Result<bool, Fault> {
+        let moved = source.splice_in(loan.pipe()).map_err(|_| Fault::Source)?.unwrap_or(0);
+        if moved == 0 {
+            return Ok(false);
         }
-        Ok(())
+        if moved < SMALL_ROUND {
+            self.full_rounds -= 1;
+        } else if moved >= COPY_BUFFER {
+            self.full_rounds = (self.full_rounds + 1).min(BULK_AFTER * 2);
+        }
+        self.held = Held::Pipe(loan);
+        Ok(true)
     }
 
     fn end(&mut self, pumped: &mut Pumped) {

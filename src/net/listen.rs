@@ -3,27 +3,26 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::address::Address;
 use crate::sys;
+use crate::sys::socket_file::SocketFile;
 
-/// Connections the kernel may hold for a listener (it caps this at `net.core.somaxconn`).
-const BACKLOG: i32 = 65_535;
-
-/// A listening socket for each worker, all at one address.
+/// A socket for each worker, all at one address. None listens yet: nobody can connect.
 #[derive(Debug)]
 pub struct Bound {
     /// The address as bound: the kernel chose the port where 0 was asked for.
     pub local: Address,
     /// One descriptor a worker.
     pub fds: Vec<OwnedFd>,
+    /// Of a unix socket.
+    pub file: Option<SocketFile>,
 }
 
-/// Listens on `address`, with one socket a worker.
+/// Binds `address`, with one socket a worker.
 ///
 /// # Errors
 ///
@@ -54,11 +53,9 @@ fn bind_tcp(address: SocketAddr, v6_only: bool, workers: usize) -> io::Result<Bo
         socket.bind(&local.into())?;
         sockets.push(socket);
     }
-    for socket in &sockets {
-        socket.listen(BACKLOG)?;
-    }
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
-    Ok(Bound { local: Address::Ip(local), fds: sockets.into_iter().map(OwnedFd::from).collect() })
+    let fds = sockets.into_iter().map(OwnedFd::from).collect();
+    Ok(Bound { local: Address::Ip(local), fds, file: None })
 }
 
 fn tcp_socket(address: SocketAddr, v6_only: bool) -> io::Result<Socket> {
@@ -74,29 +71,16 @@ fn tcp_socket(address: SocketAddr, v6_only: bool) -> io::Result<Socket> {
 fn bind_unix(path: &Path, workers: usize) -> io::Result<Bound> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     let address = SockAddr::unix(path)?;
-    match socket.bind(&address) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
-            std::fs::remove_file(path)?;
-            socket.bind(&address)?;
-        }
-        other => other?,
-    }
-    socket.listen(BACKLOG)?;
+    SocketFile::replace_stale(path)?;
+    socket.bind(&address)?;
+    let file = SocketFile::of(path)?;
     // Unix sockets have no SO_REUSEPORT groups: the workers share one queue.
     let mut fds = vec![OwnedFd::from(socket)];
     for _ in 1..workers {
         let shared = fds[0].try_clone()?;
         fds.push(shared);
     }
-    Ok(Bound { local: Address::Unix(path.to_owned()), fds })
-}
-
-/// A socket file that nobody listens on any more, as a crashed process leaves it.
-pub fn is_stale(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).as_ref().is_err_and(refused)
+    Ok(Bound { local: Address::Unix(path.to_owned()), fds, file: Some(file) })
 }
 
 /// Takes one connection; `local` is asked of the kernel only where the listener's own address
@@ -119,9 +103,17 @@ pub fn accept(
 mod tests {
     use super::*;
 
+    fn listening(address: &str, workers: usize) -> Bound {
+        let bound = bind(&address.parse().unwrap(), false, workers).unwrap();
+        for fd in &bound.fds {
+            rustix::net::listen(fd, 64).unwrap();
+        }
+        bound
+    }
+
     #[test]
     fn an_address_in_use_is_refused_even_with_reuseport() {
-        let first = bind(&"127.0.0.1:0".parse().unwrap(), false, 2).unwrap();
+        let first = listening("127.0.0.1:0", 2);
         assert_eq!(first.fds.len(), 2);
         for workers in [1, 2] {
             let error = bind(&first.local, false, workers).unwrap_err();
@@ -145,7 +137,7 @@ mod tests {
 
     #[test]
     fn connections_spread_over_the_sockets_of_one_address() {
-        let bound = bind(&"127.0.0.1:0".parse().unwrap(), false, 2).unwrap();
+        let bound = listening("127.0.0.1:0", 2);
         let address = bound.local.ip().unwrap();
         let clients: Vec<_> =
             (0..64).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
@@ -162,10 +154,13 @@ mod tests {
     fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() {
         let path = std::env::temp_dir().join(format!("pointsman-{}.sock", std::process::id()));
         let address = Address::Unix(path.clone());
-        let live = bind(&address, false, 2).unwrap();
+        let live = listening(&address.to_string(), 2);
         assert_eq!(bind(&address, false, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(live);
-        bind(&address, false, 1).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        // As a crashed process leaves it.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        drop(bind(&address, false, 1).unwrap());
+        assert!(!path.exists());
     }
 }

@@ -165,12 +165,14 @@ impl Relay<'_> {
 
     /// A side that failed is a side that was reset, whether a read, a write or neither saw it.
     fn note_faults(&mut self, up: &Pumped, down: &Pumped) {
-        match (&up.fault, &down.fault) {
-            (Some(Fault::Source), _) => self.reset_by(Side::Client, true),
-            (_, Some(Fault::Source)) => self.reset_by(Side::Backend, true),
-            (Some(Fault::Destination), _) => self.reset_by(Side::Backend, false),
-            (_, Some(Fault::Destination)) => self.reset_by(Side::Client, false),
-            (None, None) => {}
+        for (fault, source, destination) in
+            [(&up.fault, Side::Client, Side::Backend), (&down.fault, Side::Backend, Side::Client)]
+        {
+            match fault {
+                Some(Fault::Source) => self.reset_by(source, true),
+                Some(Fault::Destination) => self.reset_by(destination, false),
+                None => {}
+            }
         }
         // Where reading is paused or over, a reset shows only as an error on the socket. Once both
         // ends have been read a socket counts as broken by itself.

@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Instant;
 
-use crate::limits::{COPY_BUFFER, PIPES_PER_WORKER, PIPES_POOLED};
+use crate::limits::{COPY_BUFFER, PIPE_REFUSED, PIPES_PER_WORKER, PIPES_POOLED};
 use crate::sys::pipe::Pipe;
 
 /// One of these a worker.
@@ -18,6 +19,8 @@ struct Pool {
     free: RefCell<Vec<Pipe>>,
     /// Pipes in use, counted by [`PipeLoan`].
     lent: Cell<usize>,
+    /// The kernel has given none; not before then is it asked again.
+    ask_again: Cell<Option<Instant>>,
 }
 
 impl Default for Scratch {
@@ -40,9 +43,22 @@ impl Scratch {
             return None;
         }
         let pooled = self.pipes.free.borrow_mut().pop();
-        let pipe = pooled.or_else(|| Pipe::new().ok())?;
+        let pipe = pooled.or_else(|| self.new_pipe())?;
         self.pipes.lent.set(self.pipes.lent.get() + 1);
         Some(PipeLoan { pipe: Some(pipe), pool: self.pipes.clone() })
+    }
+}
+
+impl Scratch {
+    /// Asking costs five system calls, so a refusal holds for a while.
+    fn new_pipe(&self) -> Option<Pipe> {
+        let now = Instant::now();
+        if self.pipes.ask_again.get().is_some_and(|at| now < at) {
+            return None;
+        }
+        let pipe = Pipe::new().ok();
+        self.pipes.ask_again.set(pipe.is_none().then(|| now + PIPE_REFUSED));
+        pipe
     }
 }
 

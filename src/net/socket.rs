@@ -71,13 +71,15 @@ impl Socket {
         }
     }
 
-    /// Moves received bytes into `pipe`; `Ok(None)` means not now, `Ok(Some(0))` the end.
+    /// Moves received bytes into `pipe`; `Ok(None)` or `Ok(Some(0))` means that nothing came, which
+    /// only [`Socket::read`] can explain.
     pub fn splice_in(&mut self, pipe: &mut sys::pipe::Pipe) -> io::Result<Option<usize>> {
         match pipe.fill(&self.fd) {
             Ok(n) => Ok(Some(n)),
-            // With bytes in the pipe this may only mean that its slots have run out.
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && pipe.held() > 0 => Ok(None),
-            Err(error) => self.not_now(error, true),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            },
         }
     }
 

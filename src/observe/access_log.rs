@@ -138,8 +138,8 @@ impl Writer {
         self.open();
     }
 
-    /// A target that cannot be opened any more leaves the old one in use: better a renamed file
-    /// than none.
+    /// A target that cannot be opened any more is tried again, and leaves the old one in use
+    /// meanwhile: better a renamed file than none.
     fn reopen(&mut self) {
         self.flush();
         self.open();
@@ -148,11 +148,18 @@ impl Writer {
     fn open(&mut self) {
         let Some(config) = &self.config else { return };
         match Sink::open(&config.target) {
-            Ok(sink) => self.sink = Some(sink),
+            Ok(sink) => {
+                self.sink = Some(sink);
+                self.retry = None;
+            }
             Err(error) => {
-                let target = &config.target;
-                tracing::error!(?target, %error, "cannot open the access log");
+                // Records in a file that has no name any more would be lost without a count.
+                self.sink.take_if(|sink| sink.is_nameless());
                 self.retry = Some(Instant::now() + RETRY);
+                if let Some(suppressed) = self.failures.admit(Instant::now()) {
+                    let target = &config.target;
+                    tracing::error!(?target, %error, suppressed, "cannot open the access log");
+                }
             }
         }
     }
@@ -161,7 +168,11 @@ impl Writer {
         if self.buffer.is_empty() {
             return;
         }
-        if self.sink.is_none() && self.retry.is_none_or(|retry| retry <= Instant::now()) {
+        let due = match self.retry {
+            Some(retry) => retry <= Instant::now(),
+            None => self.sink.is_none(),
+        };
+        if due {
             self.open();
         }
         let lost = match &mut self.sink {

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -43,6 +43,11 @@ impl Sink {
                 .open(path)?,
         };
         Ok(Sink { file, torn: false })
+    }
+
+    /// Whether it is a file that somebody has removed.
+    pub fn is_nameless(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.is_file() && file.nlink() == 0)
     }
 
     /// Writes whole lines.

@@ -4,13 +4,9 @@
 //! connections at once, the time to send a request, the size of a body, the age of a connection.
 
 use std::convert::Infallible;
-use std::fs;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +27,7 @@ use super::auth::Peer;
 use crate::address::Address;
 use crate::limits::{ACCEPT_PAUSE, ADMIN_AGE, ADMIN_CONNECTIONS, ADMIN_READ};
 use crate::repeat::Repeat;
+use crate::sys::socket_file::SocketFile;
 
 /// A bound socket that nobody answers on yet.
 #[derive(Debug)]
@@ -45,14 +42,6 @@ enum Bound {
     Unix(std::os::unix::net::UnixListener, SocketFile),
 }
 
-/// A socket file, removed when dropped unless another process has put its own in its place.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    /// Device and inode.
-    identity: (u64, u64),
-}
-
 /// Binds the address. A socket file that nobody answers on any more is replaced; the new one may
 /// be opened by its owner alone.
 pub fn bind(address: &Address) -> io::Result<AdminListener> {
@@ -64,15 +53,13 @@ pub fn bind(address: &Address) -> io::Result<AdminListener> {
             Ok(AdminListener { socket: Bound::Tcp(listener), local })
         }
         Address::Unix(path) => {
-            remove_stale(path)?;
+            SocketFile::replace_stale(path)?;
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             // The file gets the mode of the descriptor: it is never open to others, not even
             // between `bind` and a `chmod`.
             rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
             socket.bind(&SockAddr::unix(path)?)?;
-            let file = fs::symlink_metadata(path)?;
-            let identity = (file.dev(), file.ino());
-            let file = SocketFile { path: path.clone(), identity };
+            let file = SocketFile::of(path)?;
             socket.listen(ADMIN_CONNECTIONS as i32)?;
             socket.set_nonblocking(true)?;
             Ok(AdminListener { socket: Bound::Unix(socket.into(), file), local: address.clone() })
@@ -85,36 +72,6 @@ impl AdminListener {
     pub fn local(&self) -> &Address {
         &self.local
     }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|file| (file.dev(), file.ino()) == self.identity);
-        if ours {
-            // Nothing is left to do about an error.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn remove_stale(path: &Path) -> io::Result<()> {
-    let problem = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(file) if !file.file_type().is_socket() => {
-            let problem = "there is a file that is not a socket";
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
-        }
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return fs::remove_file(path);
-            }
-            Err(error) => error.to_string(),
-            Ok(_) => "another process answers on this socket".to_owned(),
-        },
-    };
-    Err(io::Error::new(io::ErrorKind::AddrInUse, problem))
 }
 
 /// Serves until dropped, which closes every connection and removes the socket file.

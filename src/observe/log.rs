@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -14,6 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
+use super::log_queue::Queue;
 use crate::config::{Log, LogFormat, LogLevel};
 
 /// Changes the log of a running process.
@@ -21,15 +23,23 @@ use crate::config::{Log, LogFormat, LogLevel};
 pub struct LogHandle {
     level: reload::Handle<LevelFilter, Registry>,
     json: Arc<AtomicBool>,
+    queue: Queue,
 }
 
-/// Someone else has set up logging in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("logging is set up already")]
-pub struct AlreadySet;
+/// Why logging did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Someone else has set it up in this process.
+    #[error("logging is set up already")]
+    AlreadySet,
+    /// No thread could be had.
+    #[error("cannot start logging: {0}")]
+    Thread(#[from] io::Error),
+}
 
 /// Starts logging to stderr. Once a process.
-pub fn init(log: Log) -> Result<LogHandle, AlreadySet> {
+pub fn init(log: Log) -> Result<LogHandle, LogError> {
+    let queue = Queue::start(io::stderr())?;
     let (filter, level) = reload::Layer::new(level_filter(log.level));
     let json = Arc::new(AtomicBool::new(log.format == LogFormat::Json));
     let line = Line { json: json.clone(), as_text: Format::default(), as_json: json_format() };
@@ -38,13 +48,18 @@ pub fn init(log: Log) -> Result<LogHandle, AlreadySet> {
         .with_ansi(io::stderr().is_terminal())
         // It would report a failed write with `eprintln!`, which panics when stderr is gone.
         .log_internal_errors(false)
-        .with_writer(io::stderr);
+        .with_writer(queue.clone());
     let subscriber = tracing_subscriber::registry().with(filter).with(output);
-    subscriber.try_init().map_err(|_| AlreadySet)?;
-    Ok(LogHandle { level, json })
+    subscriber.try_init().map_err(|_| LogError::AlreadySet)?;
+    Ok(LogHandle { level, json, queue })
 }
 
 impl LogHandle {
+    /// Waits for the lines so far to be written, but not longer than `patience`.
+    pub fn flush(&self, patience: Duration) {
+        self.queue.flush(patience);
+    }
+
     /// Takes over level and format.
     pub fn set(&self, log: Log) {
         self.json.store(log.format == LogFormat::Json, Relaxed);
@@ -124,7 +139,8 @@ mod tests {
             .event_format(line)
             .with_ansi(false)
             .with_writer(move || writer.clone());
-        let handle = LogHandle { level, json };
+        let queue = Queue::start(io::sink()).unwrap();
+        let handle = LogHandle { level, json, queue };
         let subscriber = tracing_subscriber::registry().with(filter).with(output);
         tracing::subscriber::with_default(subscriber, || {
             tracing::debug!("hidden");

@@ -3,6 +3,7 @@
 //! control over [`crate::state::process::Command`].
 
 pub mod log;
+mod log_queue;
 
 mod access_format;
 pub mod access_log;

@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
@@ -14,10 +16,11 @@ use tokio::task::JoinHandle;
 use super::account::Account;
 use super::session::Accepted;
 use super::worker::Worker;
-use crate::limits::{ACCEPT_BATCH, ACCEPT_PAUSE};
+use crate::limits::{ACCEPT_BATCH, ACCEPT_PAUSE, RETIRE};
 use crate::net::{close, listen};
 use crate::snapshot::{ListenSocket, Listener};
 use crate::state::{Process, Termination};
+use crate::sys::socket::{TcpOptions, set_tcp_options};
 
 /// A listening socket as its worker holds it.
 pub(super) struct Acceptor {
@@ -26,6 +29,8 @@ pub(super) struct Acceptor {
     listener: RefCell<Arc<Listener>>,
     /// It takes what is waiting, then closes.
     retired: Cell<bool>,
+    /// The listener was replaced, whose options are to be set.
+    renewed: Cell<bool>,
     news: Notify,
     task: Cell<Option<JoinHandle<()>>>,
 }
@@ -37,11 +42,13 @@ impl Acceptor {
         socket: &Arc<ListenSocket>,
         listener: &Arc<Listener>,
     ) -> io::Result<Rc<Self>> {
-        let fd = crate::sys::event::register(socket.descriptor(worker.index)?)?;
+        let fd = socket.take(worker.index).ok_or(io::ErrorKind::NotConnected)?;
+        let fd = crate::sys::event::register(fd)?;
         let acceptor = Rc::new(Acceptor {
             socket: socket.clone(),
             listener: RefCell::new(listener.clone()),
             retired: Cell::new(false),
+            renewed: Cell::new(false),
             news: Notify::new(),
             task: Cell::new(None),
         });
@@ -53,6 +60,19 @@ impl Acceptor {
     /// Connections get this from now on.
     pub fn replace(&self, listener: &Arc<Listener>) {
         *self.listener.borrow_mut() = listener.clone();
+        self.renewed.set(true);
+        self.news.notify_one();
+    }
+
+    /// Accepted connections inherit them.
+    fn set_options(&self, fd: &AsyncFd<OwnedFd>) {
+        let listener = self.listener.borrow();
+        let options = TcpOptions::from(&listener.timeouts);
+        let tcp = self.socket.local.ip().is_some();
+        let set = if tcp { set_tcp_options(fd, &options) } else { Ok(()) };
+        if let Err(error) = set {
+            tracing::warn!(listener = %listener.name, %error, "cannot set TCP options");
+        }
     }
 
     /// Takes what is waiting, then closes.
@@ -69,8 +89,19 @@ impl Acceptor {
         }
     }
 
-    async fn run(self: Rc<Self>, worker: Rc<Worker>, fd: AsyncFd<std::os::fd::OwnedFd>) {
+    async fn run(self: Rc<Self>, worker: Rc<Worker>, fd: AsyncFd<OwnedFd>) {
+        let mut give_up = None;
         loop {
+            if self.renewed.take() {
+                self.set_options(&fd);
+            }
+            if self.retired.get() {
+                // A flood of clients must not keep a listener that is to go.
+                let give_up = *give_up.get_or_insert_with(|| Instant::now() + RETIRE);
+                if Instant::now() > give_up {
+                    return;
+                }
+            }
             match self.take_batch(&worker, &fd) {
                 Batch::Full => tokio::task::yield_now().await,
                 Batch::Drained if self.retired.get() => return,
@@ -96,7 +127,7 @@ impl Acceptor {
         }
     }
 
-    fn take_batch(&self, worker: &Rc<Worker>, fd: &AsyncFd<std::os::fd::OwnedFd>) -> Batch {
+    fn take_batch(&self, worker: &Rc<Worker>, fd: &AsyncFd<OwnedFd>) -> Batch {
         for _ in 0..ACCEPT_BATCH {
             match listen::accept(fd.get_ref(), &self.socket.local) {
                 Ok((fd, client, local)) => {

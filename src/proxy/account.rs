@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::worker::Worker;
 use crate::address::Address;
+use crate::limits::LOGGED_ALPN;
 use crate::state::{
     Asked, Attempt, ConnectFailure, Direction, ListenerState, LogMessage, Process, Record,
     Termination,
@@ -89,8 +90,10 @@ impl Account {
         }
         if let Some(record) = &mut self.record {
             record.preread = Some(took);
-            record.hello =
-                hello.map(|hello| Asked { sni: hello.sni.clone(), alpn: hello.alpn.clone() });
+            record.hello = hello.map(|hello| Asked {
+                sni: hello.sni.clone(),
+                alpn: hello.alpn.at_most(LOGGED_ALPN),
+            });
         }
     }
 

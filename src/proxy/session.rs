@@ -50,12 +50,13 @@ pub(super) async fn serve(
         Ok(read) => read,
         Err(termination) => return turn_away(client, termination, account).await,
     };
+    let Read { bytes, hello } = read;
     let peers = (accepted.client, accepted.local);
-    let connection = connection(&peers, read.hello.as_ref());
+    let connection = connection(&peers, hello.as_ref());
     let source = peers.0.map(|client| client.ip());
-    let pool = match route(&listener, &connection, read.hello.as_ref(), source) {
+    let pool = match route(&listener, &connection, hello.as_ref(), source) {
         Ok(pool) => pool,
-        Err(refusal) => return refuse(client, refusal, read.hello.is_some(), account).await,
+        Err(refusal) => return refuse(client, refusal, hello.is_some(), account).await,
     };
     account.routed(&pool.name);
 
@@ -65,19 +66,19 @@ pub(super) async fn serve(
         half_closed: listener.timeouts.half_closed,
         lifetime_ends: listener.timeouts.lifetime.map(|age| (account.started() + age).into()),
     };
-    // From here on the session holds its backend and nothing of the configuration.
+    // While it connects the session holds its pool, later its backend: never the configuration.
     drop(listener);
     let connected = tokio::select! {
         biased;
         reason = order.received() => Err(reason),
         result = connect_any(&pool, &connection, &options, account) => result,
     };
-    drop(pool);
+    drop((pool, hello));
     let mut connected = match connected {
         Ok(connected) => connected,
         Err(termination) => return turn_away(client, termination, account).await,
     };
-    let ended = carry(&mut client, &mut connected, read.bytes, &timeouts, account, order).await;
+    let ended = carry(&mut client, &mut connected, bytes, &timeouts, account, order).await;
     account.ends(ended.termination);
     if !ended.told {
         tokio::join!(close::by_fin(client), close::by_fin(connected.socket));

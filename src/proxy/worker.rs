@@ -71,6 +71,7 @@ pub fn start(
 ) -> io::Result<WorkerThread> {
     let (started, has_started) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let _alarm = Alarm(process.clone());
         // A local runtime belongs to the thread that builds it.
         let runtime = Builder::new_current_thread().enable_all().build_local(Default::default());
         let runtime = match runtime {
@@ -86,6 +87,19 @@ pub fn start(
     let ended = |_| io::Error::other("a worker thread ended as it started");
     let runtime = has_started.recv().map_err(ended)??;
     Ok(WorkerThread { runtime, thread })
+}
+
+/// Stops the process if the worker panics: its sockets would go on to take connections that
+/// nobody serves. Whoever supervises the process starts it again.
+struct Alarm(Arc<Process>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a worker ended in a panic; stopping");
+            self.0.stops.send_modify(|count| *count += 2);
+        }
+    }
 }
 
 impl Worker {
@@ -131,8 +145,6 @@ impl Worker {
         }
         for acceptor in acceptors {
             acceptor.finished().await;
-            // The snapshot still has the socket, where connections would wait for nobody.
-            acceptor.socket.close(worker.index);
         }
         worker.drain(phases).await;
     }

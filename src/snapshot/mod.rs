@@ -5,7 +5,8 @@ mod pool;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ahash::AHashSet;
 
@@ -15,8 +16,10 @@ pub use pool::{Backend, Pool, Tried};
 use crate::address::Address;
 use crate::balance::key::{KeyKind, Tuple};
 use crate::config::{Config, Preread, Timeouts};
+use crate::limits::BACKLOG;
 use crate::route::{Routes, Split};
 use crate::state::ListenerState;
+use crate::sys::socket_file::SocketFile;
 
 /// One configuration, ready to be read by workers. Replaced whole, never changed.
 #[derive(Debug)]
@@ -119,49 +122,49 @@ pub struct ListenSocket {
     pub v6_only: bool,
     /// The address as bound (the kernel chose the port where 0 was asked for).
     pub local: Address,
-    /// One descriptor a worker. Each worker takes its own away when the process is stopping,
-    /// since the snapshot lives longer than the process may be connected to. The locks are taken
-    /// when a socket comes, changes or goes, never for a connection.
+    /// One descriptor a worker, until that worker has taken it. The lock is for that moment, and
+    /// never taken for a connection.
     fds: Vec<Mutex<Option<OwnedFd>>>,
+    /// Set by control, before the socket is published.
+    listens: AtomicBool,
+    /// The file of a unix socket, which goes with the listener.
+    _file: Option<SocketFile>,
 }
 
 impl ListenSocket {
     /// A bound address as configured and as the kernel has it, with a descriptor a worker.
-    pub fn new(bind: Address, v6_only: bool, local: Address, fds: Vec<OwnedFd>) -> Self {
+    pub fn new(
+        bind: Address,
+        v6_only: bool,
+        local: Address,
+        fds: Vec<OwnedFd>,
+        file: Option<SocketFile>,
+    ) -> Self {
         let fds = fds.into_iter().map(|fd| Mutex::new(Some(fd))).collect();
-        ListenSocket { bind, v6_only, local, fds }
+        let listens = AtomicBool::new(false);
+        ListenSocket { bind, v6_only, local, fds, listens, _file: file }
     }
 
-    /// A descriptor of its own for this worker to accept from.
-    ///
-    /// # Errors
-    ///
-    /// No descriptor is left, or the worker has closed it for good.
-    pub fn descriptor(&self, worker: usize) -> io::Result<OwnedFd> {
-        match lock(&self.fds[worker]).as_ref() {
-            Some(fd) => fd.try_clone(),
-            None => Err(io::ErrorKind::NotConnected.into()),
-        }
+    /// Whether clients can connect.
+    pub fn listens(&self) -> bool {
+        self.listens.load(Relaxed)
     }
 
-    /// Does something to each descriptor that is open.
-    pub fn for_each(&self, mut act: impl FnMut(&OwnedFd)) {
+    /// Lets clients connect.
+    pub fn listen(&self) -> io::Result<()> {
         for fd in &self.fds {
-            if let Some(fd) = lock(fd).as_ref() {
-                act(fd);
+            if let Some(fd) = fd.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+                rustix::net::listen(fd, BACKLOG)?;
             }
         }
+        self.listens.store(true, Relaxed);
+        Ok(())
     }
 
-    /// Closes this worker's descriptor. With the last one closed, connections are refused.
-    pub fn close(&self, worker: usize) {
-        lock(&self.fds[worker]).take();
+    /// Hands a worker its descriptor, once. With the last one dropped, connections are refused.
+    pub fn take(&self, worker: usize) -> Option<OwnedFd> {
+        self.fds[worker].lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-}
-
-fn lock(fd: &Mutex<Option<OwnedFd>>) -> MutexGuard<'_, Option<OwnedFd>> {
-    // Nobody panics while holding it, and an option is whole at any time.
-    fd.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Snapshot {
@@ -183,14 +186,5 @@ impl Snapshot {
     /// The pool of this name.
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.pools.iter().find(|pool| *pool.name == *name)
-    }
-}
-
-impl Drop for ListenSocket {
-    fn drop(&mut self) {
-        if let Address::Unix(path) = &self.local {
-            // Somebody may have removed the file already.
-            let _missing = std::fs::remove_file(path);
-        }
     }
 }

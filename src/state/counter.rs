@@ -1,6 +1,7 @@
 //! Counters that cost a plain add: one writer, any number of readers.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Keeps what one thread writes off the cache lines of others.
 #[derive(Debug, Default)]
@@ -15,12 +16,14 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Adds `n`. Only the owning thread may call this.
     pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+        // Release, and Acquire below: who sees a count sees all that was counted before it, so
+        // that the ended, read first, are never more than the opened.
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Release);
     }
 
     /// The count.
     pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.0.load(Acquire)
     }
 }
 

@@ -96,7 +96,6 @@ impl ListenerState {
         for (index, count) in closed.iter_mut().enumerate() {
             *count = self.shards.sum(|shard| shard.closed[index].get());
         }
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let opened = self.shards.sum(|shard| shard.opened.get());
         let ended: u64 = closed.iter().sum();
         ListenerCounts {

@@ -4,3 +4,4 @@ pub mod event;
 pub mod pipe;
 pub mod process;
 pub mod socket;
+pub mod socket_file;

@@ -2,12 +2,16 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the descriptor limit to the hard limit and returns what is in force.
-pub fn raise_descriptor_limit() -> u64 {
+/// Raises the descriptor limit to the hard limit.
+pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     // A refusal (a seccomp filter, say) leaves the limit as it was, which is then what counts.
     let _refused = setrlimit(Resource::Nofile, raised);
+}
+
+/// Descriptors this process may have, as the limit is now.
+pub fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 

@@ -46,6 +46,16 @@ impl Alpn {
         }
     }
 
+    /// The first names that fit into `bytes`, the length byte of each included.
+    pub fn at_most(&self, bytes: usize) -> Self {
+        let ends = self.iter().scan(0, |end, name| {
+            *end += 1 + name.len();
+            Some(*end)
+        });
+        let end = ends.take_while(|end| *end <= bytes).last().unwrap_or(0);
+        Alpn(self.0.get(..end).unwrap_or_default().into())
+    }
+
     /// Whether nothing is offered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -89,6 +99,16 @@ mod tests {
         check(&[b"h2"], b"\x02h2");
         check(&[b"h2", b"http/1.1"], b"\x02h2\x08http/1.1");
         check(&[b"\0", b"\xff\xfe"], b"\x01\0\x02\xff\xfe");
+    }
+
+    #[test]
+    fn the_first_names_that_fit() {
+        let alpn = Alpn::from_names(["h2", "http/1.1"]).unwrap();
+        for (bytes, names) in [(0, 0), (2, 0), (3, 1), (11, 1), (12, 2), (99, 2)] {
+            let first = alpn.at_most(bytes);
+            assert_eq!(first.iter().count(), names, "{bytes}");
+            assert!(first.iter().zip(alpn.iter()).all(|(a, b)| a == b));
+        }
     }
 
     #[test]

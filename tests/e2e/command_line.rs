@@ -50,8 +50,8 @@ fn check_tells_good_from_suspicious_from_wrong() {
     let expected = "\
 workers auto, max_connections auto, admin off
 
-LISTENER  BIND         POOL
-edge      127.0.0.1:0  pool
+LISTENER  BIND         ROUTE            LEADS TO
+edge      127.0.0.1:0  everything else  pool
 
 POOL  BALANCE     BACKENDS  WEIGHT  HEALTH  PANIC
 pool  least_conn  1         1       off     0
@@ -75,6 +75,35 @@ pool  least_conn  1         1       off     0
     let answer = command(&["check", "-c", "/nonexistent/file.yaml"]);
     assert_eq!(answer.code, 1);
     assert!(answer.stderr.starts_with("/nonexistent/file.yaml: "), "{answer:?}");
+}
+
+#[test]
+fn explain_answers_or_says_why_not() {
+    let explain = |arguments: &[&str]| {
+        let file = ["explain", "-c", "conf/sni.yaml", "--listener"];
+        command(&[&file[..], arguments].concat())
+    };
+    let tenant = ["edge", "--sni", "A.Tenants.example.com."];
+    let expected = "\npool      tenants, maglev of sni\nkey       a.tenants.example.com: hash 0x";
+    let answer = explain(&tenant).success();
+    assert!(answer.contains(expected), "{answer}");
+    let hello = ["edge", "--hello", "tests/data/hellos/openssl-tls12.bin"];
+    let answer = explain(&hello).success();
+    assert!(answer.ends_with("rejected with the TLS alert unrecognized_name (rejected)\n"));
+    for (arguments, code, expected) in [
+        (&["egde"][..], 1, "pointsman: there is no listener `egde`; did you mean `edge`?\n"),
+        (&["edge", "--hello", "none.bin"], 1, "pointsman: cannot read none.bin: No such file"),
+        (&["edge", "--hello", "f", "--alpn", "h2"], 2, "error: the argument '--hello <FILE>'"),
+        (&["edge", "--sni", "*.example.com"], 2, "error: invalid value '*.example.com' for"),
+    ] {
+        let answer = explain(arguments);
+        assert_eq!((answer.code, answer.stdout.as_str()), (code, ""), "{arguments:?}");
+        assert!(answer.stderr.starts_with(expected), "{answer:?}");
+    }
+    let invalid = ["explain", "-c", "tests/data/config/fail/empty.yaml", "--listener", "edge"];
+    let answer = command(&invalid);
+    assert_eq!(answer.code, 1);
+    assert!(answer.stderr.starts_with("tests/data/config/fail/empty.yaml:"), "{answer:?}");
 }
 
 /// Not even while the addresses are in use, not even to look.
@@ -293,15 +322,28 @@ fn the_demo_works_as_printed() {
     });
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let curls: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("curl ")).collect();
-    assert_eq!(curls.len(), 3, "{text}");
-    for (url, expected) in curls.into_iter().zip([
-        "b",
+    assert_eq!(curls.len(), 5, "{text}");
+    for (arguments, expected) in curls.iter().zip([
+        "with the certificate of shop.example.test",
+        "This is api-1 with the certificate of api.example.test",
+        "This is cdn-1 with the certificate of *.cdn.example.test",
         "pointsman_connections_total{listener=\"demo\"}",
         "\"ready\":true",
     ]) {
-        let answer = finish(Command::new("curl").args(["-sSf", "--max-time", "5", url])).success();
-        assert!(answer.contains(expected), "{url}: {answer}");
+        let curl = |arguments: &str| {
+            let options = ["-sSf", "--max-time", "5"];
+            finish(Command::new("curl").args(options).args(arguments.split(' ')))
+        };
+        let answer = curl(arguments).success();
+        assert!(answer.contains(expected), "{arguments}: {answer}");
+        // No other name has a route.
+        if arguments.contains("shop.example.test") {
+            let answer = curl(&arguments.replace("shop.example.test", "old.example.test"));
+            assert!(answer.code != 0 && answer.stderr.contains("unrecognized name"), "{answer:?}");
+        }
     }
+    let authority = curls[0].split(' ').nth(1).unwrap();
+    assert!(fs::exists(authority).unwrap());
     let status = lines.iter().find_map(|line| line.strip_prefix("pointsman ")).unwrap();
     let status = command(&status.split(' ').collect::<Vec<_>>()).success();
     assert!(status.contains("demo") && status.contains("round_robin"), "{status}");
@@ -310,6 +352,10 @@ fn the_demo_works_as_printed() {
     let text = demo.stdout();
     let summary = text.split_once("SUMMARY").unwrap_or_else(|| panic!("{text}")).1;
     assert!(summary.contains("No client noticed that backends failed."), "{text}");
+    assert!(
+        summary.lines().any(|line| line.starts_with("wrong certificate") && line.ends_with(" 0"))
+    );
+    assert!(!fs::exists(authority).unwrap(), "{authority} is left behind");
     assert_eq!(demo.stderr(), "");
 }
 

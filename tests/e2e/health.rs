@@ -184,6 +184,16 @@ fn the_timeout_holds_while_nobody_answers() {
     pointsman.stop();
 }
 
+/// The kernel accepts for a process that hangs: a TCP check cannot tell, and the README says so.
+#[test]
+fn a_process_that_hangs_looks_healthy_to_a_tcp_check() {
+    let backend = Backend::manual();
+    let pointsman = Pointsman::start(&checked(&[&backend.address()], "interval: 20ms", ""));
+    wait_until("ten checks", || checks(&pointsman.metrics(), &backend.address(), "pass") >= 10.0);
+    assert_eq!(checks(&pointsman.metrics(), &backend.address(), "fail"), 0.0);
+    assert_eq!(state(&pointsman, &backend.address()), "up");
+}
+
 /// The first round is waited for: connections that come meanwhile are served after it, and none
 /// goes to a backend that has not passed.
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Haproxy, Nginx, Pointsman, finish, one_listener, wait_until};
+use crate::harness::{Haproxy, Nginx, Pointsman, certify, finish, one_listener, wait_until};
 
 /// Runs curl, which must succeed; what it prints.
 fn curl(arguments: &[&str]) -> String {
@@ -21,38 +21,14 @@ fn expect_same(one: impl AsRef<Path>, other: impl AsRef<Path>) {
     assert!(same, "{} differs from {}", one.as_ref().display(), other.as_ref().display());
 }
 
-/// A key and a certificate for 127.0.0.1 and `*.example.com`.
-fn certify(directory: &Path) {
-    let path = |name| directory.join(name).to_str().unwrap().to_owned();
-    openssl(&[
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=pointsman test",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1,DNS:*.example.com",
-        "-keyout",
-        &path("key.pem"),
-        "-out",
-        &path("cert.pem"),
-    ]);
-}
-
 /// nginx that ends TLS and says what it saw.
 fn tls_nginx() -> Nginx {
     let server = "listen unix:DIR/socket ssl http2; ssl_certificate DIR/cert.pem;\n\
-                  ssl_certificate_key DIR/key.pem; ssl_protocols TLSv1.2 TLSv1.3;\n\
+                  ssl_certificate_key DIR/cert.key; ssl_protocols TLSv1.2 TLSv1.3;\n\
                   location / { return 200 \"$ssl_protocol $ssl_server_name $server_protocol\"; }\n\
                   location /large { root DIR; }";
     Nginx::serving(server, |directory| {
-        certify(directory);
+        certify(directory, "cert", "IP:127.0.0.1,DNS:*.example.com");
         write_large(directory, 8 << 20);
     })
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::super::table::{Align, Table};
+use super::traffic::is_wrong_certificate;
 use crate::health::State;
 
 /// Counts requests and follows the states of backends.
@@ -13,6 +14,8 @@ pub struct Commentary {
     began: Instant,
     backends: Vec<Backend>,
     failed: u64,
+    /// Failures because the wrong site answered.
+    wrong_certificate: u64,
     /// Failures already told.
     failed_told: u64,
     /// What the first failure was.
@@ -40,6 +43,7 @@ impl Commentary {
             began,
             backends: names.iter().map(backend).collect(),
             failed: 0,
+            wrong_certificate: 0,
             failed_told: 0,
             first_failure: None,
             last_answer: began,
@@ -60,6 +64,7 @@ impl Commentary {
             }
             Err(error) => {
                 self.failed += 1;
+                self.wrong_certificate += u64::from(is_wrong_certificate(error));
                 self.first_failure.get_or_insert_with(|| error.to_string());
             }
         }
@@ -122,6 +127,7 @@ impl Commentary {
             table.row([name, backend.answered.to_string()]);
         }
         table.row(["  failed".into(), self.failed.to_string()]);
+        table.row(["wrong certificate".into(), self.wrong_certificate.to_string()]);
         table.row(["retried on another backend".into(), retries.to_string()]);
         let gap = self.longest_gap.as_millis();
         table.row(["longest gap between answers".into(), format!("{gap} ms")]);
@@ -187,6 +193,7 @@ time                          0.5 s
 requests                          1
   answered by b1                  1
   failed                          0
+wrong certificate                 0
 retried on another backend        2
 longest gap between answers  400 ms
 

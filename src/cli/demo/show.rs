@@ -9,8 +9,7 @@ use tokio::time::{MissedTickBehavior, interval, interval_at, sleep};
 
 use super::backend::DemoBackend;
 use super::commentary::Commentary;
-use super::traffic::{Finished, IN_FLIGHT, generate};
-use super::{NAMES, entrance};
+use super::traffic::{Entrance, Finished, IN_FLIGHT, generate};
 use crate::health::State;
 use crate::service::Service;
 use crate::state::{Phase, PoolState};
@@ -26,11 +25,13 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) async fn run(
     service: &Service,
     backends: &mut [DemoBackend],
+    entrance: Entrance,
     duration: Option<Duration>,
 ) -> anyhow::Result<String> {
     let (finished, mut results) = mpsc::channel(IN_FLIGHT);
-    let traffic = tokio::spawn(generate(entrance(service)?, finished));
-    let mut commentary = Commentary::new(Instant::now(), &NAMES);
+    let traffic = tokio::spawn(generate(entrance, finished));
+    let names: Vec<&'static str> = backends.iter().map(DemoBackend::name).collect();
+    let mut commentary = Commentary::new(Instant::now(), &names);
     let mut end = std::pin::pin!(ended(duration));
     let mut acts = interval_at(tokio::time::Instant::now() + ACT, ACT);
     let mut reports = interval_at(tokio::time::Instant::now() + REPORT, REPORT);
@@ -80,15 +81,18 @@ async fn ended(duration: Option<Duration>) {
     }
 }
 
-/// Kills a backend on every odd act, brings it back on the even one, then it is the next one's
-/// turn; the first one goes last, because b1 is the name that people look at first.
+/// Stops a backend on every odd act, brings it back on the even one, then it is the next one's
+/// turn; the first one goes last, because that is the name that people look at first. A backend
+/// that is alone in its pool stays: without it, there would be nothing to show.
 async fn step(act: usize, backends: &mut [DemoBackend], commentary: &Commentary) -> String {
-    let turn = act.div_ceil(2) % backends.len().max(1);
-    let Some(backend) = backends.get_mut(turn) else { return String::new() };
+    let mut several: Vec<_> =
+        backends.iter_mut().filter(|backend| backend.site().backends.len() > 1).collect();
+    let turn = act.div_ceil(2) % several.len().max(1);
+    let Some(backend) = several.get_mut(turn) else { return String::new() };
     let name = backend.name();
     if act % 2 == 1 {
-        backend.kill().await;
-        return commentary.event(Instant::now(), name, "is killed: port and connections closed");
+        backend.stop().await;
+        return commentary.event(Instant::now(), name, "is stopped: its port is closed");
     }
     match backend.revive() {
         Ok(()) => commentary.event(Instant::now(), name, "is back on its port"),
@@ -112,36 +116,37 @@ fn retries(service: &Service) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::certificates::Authority;
     use super::super::traffic::request;
     use super::*;
     use crate::address::Address;
 
     #[tokio::test]
-    async fn one_backend_at_a_time_fails_and_each_has_its_turn() {
-        let mut backends = Vec::new();
-        for name in NAMES {
-            backends.push(DemoBackend::start(name).await.unwrap());
-        }
-        let commentary = Commentary::new(Instant::now(), &NAMES);
-        let mut killed = Vec::new();
-        for act in 1..=6 {
+    async fn one_backend_at_a_time_fails_and_each_of_several_has_its_turn() {
+        let authority = Authority::new().unwrap();
+        let mut backends = super::super::start(&authority).await.unwrap();
+        let names: Vec<_> = backends.iter().map(DemoBackend::name).collect();
+        let commentary = Commentary::new(Instant::now(), &names);
+        let mut stopped = Vec::new();
+        for act in 1..=4 {
             let line = step(act, &mut backends, &commentary).await;
-            let mut answering = Vec::new();
+            let mut silent = Vec::new();
             for backend in &backends {
-                if let Ok(name) = request(&Address::Ip(backend.address())).await {
-                    answering.push(name);
+                let address = Address::Ip(backend.address());
+                let entrance = Entrance { address, tls: authority.connector().unwrap() };
+                match request(&entrance, backend.site().visited).await {
+                    Ok(name) => assert_eq!(name, backend.name()),
+                    Err(_) => silent.push(backend.name()),
                 }
             }
             if act % 2 == 1 {
-                let dead: Vec<_> =
-                    NAMES.into_iter().filter(|n| !answering.iter().any(|a| a == n)).collect();
-                assert_eq!(dead.len(), 1, "act {act}");
-                assert!(line.contains(&format!("{} is killed", dead[0])), "{line}");
-                killed.extend(dead);
+                assert_eq!(silent.len(), 1, "act {act}");
+                assert!(line.contains(&format!("{} is stopped", silent[0])), "{line}");
+                stopped.extend(silent);
             } else {
-                assert_eq!(answering.len(), NAMES.len(), "act {act}: {line}");
+                assert!(silent.is_empty(), "act {act}: {line}");
             }
         }
-        assert_eq!(killed, ["b2", "b3", "b1"]);
+        assert_eq!(stopped, ["shop-2", "shop-1"]);
     }
 }

@@ -159,7 +159,7 @@ fn histograms_are_sound(parsed: &Parsed) {
         let le = labels.remove("le").unwrap().parse().unwrap();
         buckets.entry((family.to_owned(), labels)).or_default().push((le, count));
     }
-    assert_eq!(buckets.len(), 3);
+    assert_eq!(buckets.len(), 4);
     for ((family, labels), mut buckets) in buckets {
         buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
         assert!(buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{family}");

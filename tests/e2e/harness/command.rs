@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,7 +28,16 @@ pub fn command(arguments: &[&str]) -> Answer {
 
 /// Runs any program to its end, which must come in time. Its output must fit into a pipe.
 pub fn finish(command: &mut Command) -> Answer {
-    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    run(command.stdin(Stdio::null()))
+}
+
+/// As [`finish`], with a file as its input.
+pub fn finish_reading(command: &mut Command, input: &Path) -> Answer {
+    run(command.stdin(File::open(input).unwrap()))
+}
+
+fn run(command: &mut Command) -> Answer {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut running = Running(child);
     let Running(child) = &mut running;

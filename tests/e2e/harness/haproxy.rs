@@ -18,10 +18,15 @@ pub struct Haproxy {
 impl Haproxy {
     /// Starts one with a single proxy of these lines.
     pub fn start(lines: &[&str]) -> Self {
+        Self::binding("", lines)
+    }
+
+    /// As [`Haproxy::start`], with options of its `bind`.
+    pub fn binding(options: &str, lines: &[&str]) -> Self {
         let directory = fresh_directory();
         let config = format!(
             "global\n nbthread 1\n maxconn 500\ndefaults\n timeout connect 5s\n timeout client 60s\n \
-             timeout server 60s\nlisten edge\n bind unix@{}/socket\n {}\n",
+             timeout server 60s\nlisten edge\n bind unix@{}/socket {options}\n {}\n",
             directory.display(),
             lines.join("\n ")
         );

@@ -3,8 +3,13 @@
 
 mod admin;
 mod backend;
+mod certificate;
+mod chromium;
 mod command;
+mod edge;
+mod flood;
 mod haproxy;
+mod held_port;
 mod hideable;
 mod metrics;
 mod nginx;
@@ -15,16 +20,24 @@ mod record;
 mod session;
 mod stream;
 
+#[path = "../../hello/builder.rs"]
+pub mod hello;
+
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
-pub use command::{Answer, Background, command, finish};
+pub use certificate::certify;
+pub use chromium::browse;
+pub use command::{Answer, Background, command, finish, finish_reading};
+pub use edge::{Edge, answer, answering, captured, routed};
+pub use flood::Flood;
 pub use haproxy::Haproxy;
+pub use held_port::HeldPort;
 pub use hideable::Hideable;
 pub use metrics::Metrics;
 pub use nginx::Nginx;
 pub use pointsman::{Pointsman, fresh_directory};
-pub use process::Usage;
+pub use process::{Usage, raise_descriptors};
 pub use record::Record;
 pub use session::{Session, Side, expect_record};
 pub use stream::Stream;

@@ -25,16 +25,23 @@ impl Nginx {
     /// Starts one with a server that listens on `unix:DIR/socket`, where `DIR` stands for its
     /// directory, which `prepare` fills.
     pub fn serving(server: &str, prepare: impl FnOnce(&Path)) -> Self {
+        Self::servers(&[server.to_owned()], prepare)
+    }
+
+    /// As [`Nginx::serving`], with several servers that listen there.
+    pub fn servers(servers: &[String], prepare: impl FnOnce(&Path)) -> Self {
         let directory = fresh_directory();
         let dir = directory.display().to_string();
-        let server = server.replace("DIR", &dir);
+        let servers: Vec<_> =
+            servers.iter().map(|server| format!("server {{ {server} }}")).collect();
+        let servers = servers.join("\n").replace("DIR", &dir);
         let config = format!(
             "daemon off; master_process off; error_log {dir}/error.log; pid {dir}/pid;\n\
              events {{ worker_connections 1024; }}\n\
              http {{ access_log off; client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;\n\
              fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi;\n\
              scgi_temp_path {dir}/scgi; client_max_body_size 0;\n\
-             server {{ {server} }} }}\n"
+             {servers} }}\n"
         );
         fs::write(directory.join("nginx.conf"), config).unwrap();
         prepare(&directory);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::admin::request;
 use super::metrics::Metrics;
-use super::process::{Usage, cpu_time, resident, usage};
+use super::process::{Usage, cpu_time, resident, usage, workers_asleep};
 use super::record::Record;
 use super::stream::Stream;
 use super::{pass, wait_for, wait_until};
@@ -28,8 +28,8 @@ pub struct Pointsman {
 }
 
 impl Pointsman {
-    /// Starts it and waits until it is ready. `yaml` has no `admin` and no `access_log`; `DIR` in
-    /// it stands for the directory.
+    /// Starts it and waits until it is ready. `yaml` has no `admin`, and an `access_log` only if
+    /// it is to be another one; `DIR` in it stands for the directory.
     pub fn start(yaml: &str) -> Self {
         let mut pointsman = Self::spawn(yaml);
         pointsman.wait_ready();
@@ -198,6 +198,12 @@ impl Pointsman {
         looks.take(40).min_by_key(|usage| usage.descriptors()).expect("40 looks")
     }
 
+    /// Waits until it has taken everything that was sent to it, so that what is sent next cannot be
+    /// received together with it.
+    pub fn wait_received(&self) {
+        wait_until("the workers to sleep", || workers_asleep(self.id()));
+    }
+
     /// Resident memory in bytes.
     pub fn resident(&self) -> u64 {
         resident(self.id())
@@ -257,11 +263,11 @@ impl Drop for Pointsman {
 
 fn write_config(directory: &Path, yaml: &str) {
     let dir = directory.display().to_string();
-    let own = format!(
-        "admin: {{ bind: \"unix:{dir}/admin.sock\" }}\n\
-         access_log: {{ path: \"{dir}/access.log\" }}\n{}",
-        yaml.replace("DIR", &dir)
-    );
+    let mut own = format!("admin: {{ bind: \"unix:{dir}/admin.sock\" }}\n");
+    if !yaml.contains("access_log:") {
+        own += &format!("access_log: {{ path: \"{dir}/access.log\" }}\n");
+    }
+    own += &yaml.replace("DIR", &dir);
     fs::write(directory.join("pointsman.yaml"), own).unwrap();
 }
 

@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// A moment's use of what must come back to where it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -23,6 +25,12 @@ impl Usage {
     }
 }
 
+/// Lets the tests themselves have as many descriptors as they may.
+pub fn raise_descriptors() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+}
+
 /// Reads [`Usage`].
 pub fn usage(id: u32) -> Usage {
     let mut usage = Usage::default();
@@ -40,6 +48,18 @@ pub fn usage(id: u32) -> Usage {
         usage.threads += usize::from(!name.is_empty() && name.trim() != "control");
     }
     usage
+}
+
+/// Whether every worker sleeps. What arrives on a loopback wakes its worker before the sender's
+/// call returns, so a sleeping one has taken all that was sent to it before.
+pub fn workers_asleep(id: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+    tasks.flatten().all(|task| {
+        // pid (comm) state …
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('S'));
+        !stat.contains("(worker-") || state == Some(true)
+    })
 }
 
 /// Resident memory in bytes.

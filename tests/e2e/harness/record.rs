@@ -49,6 +49,17 @@ impl Record {
         self.0[key].as_f64().unwrap_or_else(|| panic!("{key} of {}", self.0))
     }
 
+    /// Whether there is no value.
+    pub fn is_null(&self, key: &str) -> bool {
+        self.0[key].is_null()
+    }
+
+    /// A list of texts; null panics.
+    pub fn list(&self, key: &str) -> Vec<&str> {
+        let items = self.0[key].as_array().unwrap_or_else(|| panic!("{key} of {}", self.0));
+        items.iter().map(|item| item.as_str().expect("a text")).collect()
+    }
+
     /// Backend and outcome of each attempt.
     pub fn attempts(&self) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
