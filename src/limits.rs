@@ -89,9 +89,6 @@ pub const RANDOM_DRAWS: usize = 16;
 /// Maglev slots looked at, from the one hashed to, before the usable backends are searched.
 pub const MAGLEV_STEPS: usize = 512;
 
-/// Lines of the program's log waiting to be written; more are dropped and counted.
-pub const LOG_QUEUE: usize = 4 * 1024;
-
 /// Points on the ring for each unit of a backend's weight.
 pub const RING_POINTS_PER_WEIGHT: usize = 160;
 
@@ -101,6 +98,9 @@ pub const RING_POINTS: usize = 1 << 22;
 
 /// Points of a ring looked at, from the one hashed to, before the usable backends are searched.
 pub const RING_STEPS: usize = 512;
+
+/// Lines of the program's log waiting to be written; more are dropped and counted.
+pub const LOG_QUEUE: usize = 4 * 1024;
 
 /// Access log records waiting for the writer; more are dropped and counted.
 pub const ACCESS_LOG_QUEUE: usize = 16 * 1024;

@@ -38,7 +38,7 @@ fn from_16_to_20() {
     for kind in HASHES {
         let [before, after] = [16, 20].map(|count| Fleet::new(kind, 0..count));
         let percent = moved(&before, &after, 100_000);
-        // A sixteenth of a ring by 160 points: 4 of 20 have 20 % ± 3 × 0.7.
+        // On the ring the share of 4 of 20, of 160 points each, is Beta: 20 % ± 3 × 0.7.
         let (expected, slack) = match kind {
             PolicyKind::Hash => (80.0, 0.38),
             PolicyKind::Ring => (20.0, 2.1),

@@ -77,8 +77,9 @@ fn snapshot(config: Config) -> anyhow::Result<Snapshot> {
     let registry = Registry::new(1);
     let sockets = config.listeners.iter().map(|_| Vec::new()).collect();
     let snapshot = snapshot::build(Arc::new(config), 1, sockets, &registry)?;
-    for backend in snapshot.pools.iter().flat_map(|pool| &pool.backends) {
-        backend.state.set_state(State::Up);
+    for pool in &snapshot.pools {
+        pool.backends.iter().for_each(|backend| backend.state.set_state(State::Up));
+        pool.weigh();
     }
     Ok(snapshot)
 }

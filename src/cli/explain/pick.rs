@@ -170,7 +170,7 @@ fn how(policy: PolicyKind) -> &'static str {
         PolicyKind::Random => "at random, by weight, of\n",
         PolicyKind::LeastConn => "the one with the fewest sessions for its weight, of\n",
         PolicyKind::P2c => "the less loaded of two drawn at random from\n",
-        PolicyKind::PeakEwma => "the one of two drawn at random that answers sooner, from\n",
+        PolicyKind::PeakEwma => "the quicker and less loaded of two drawn at random from\n",
         PolicyKind::Hash | PolicyKind::Ring | PolicyKind::Rendezvous | PolicyKind::Maglev => {
             "by hash, of\n"
         }
