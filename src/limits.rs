@@ -62,8 +62,11 @@ pub const HELLO_MIN: usize = 4 * 1024;
 /// The largest value of `preread.max_bytes`.
 pub const HELLO_MAX: usize = 1024 * 1024;
 
-/// What `preread.total_bytes` must have beyond `preread.max_bytes`, so that one hello always fits.
-pub const HELLO_SPARE: usize = 4 * 1024;
+/// What a hello's buffer of this many bytes counts: an eighth more, since buffers that come and go
+/// on several threads leave holes that the allocator keeps.
+pub const fn hello_cost(bytes: usize) -> usize {
+    bytes + bytes / 8
+}
 
 /// The largest value of `preread.total_bytes`.
 pub const HELLOS_MAX: usize = 16 * 1024 * 1024 * 1024;

@@ -209,7 +209,9 @@ pub enum Problem {
     SplitTwice,
     #[error(transparent)]
     Split(#[from] SplitError),
-    #[error("`total_bytes` is less than `max_bytes` and 4KiB: one hello may not fit; raise it")]
+    #[error(
+        "`total_bytes` is less than `max_bytes` and an eighth: one hello may not fit; raise it"
+    )]
     TotalBelowMax,
     #[error("another value than {first}; it is one bound for the process, write the same")]
     TotalDiffers { first: Place },

@@ -18,7 +18,7 @@ use super::warning::Suspicion;
 use super::{Action, Listener, OnTimeout, Pool, Preread, Route, Timeouts, defaults, words};
 use crate::address::Address;
 use crate::limits::{
-    DURATION_MAX, HELLO_MAX, HELLO_MIN, HELLO_SPARE, HELLOS_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX,
+    DURATION_MAX, HELLO_MAX, HELLO_MIN, HELLOS_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX, hello_cost,
 };
 
 pub(super) const LISTENER: &[&str] = &["bind", "v6_only", "preread", "timeouts", "routes", "pool"];
@@ -141,7 +141,7 @@ fn preread(value: Value<'_>, total_bytes: &mut HelloTotal, report: &mut Report) 
             v.choice("choice", &words::ON_TIMEOUT, report)
         }),
     };
-    if preread.total_bytes < preread.max_bytes + HELLO_SPARE {
+    if preread.total_bytes < hello_cost(preread.max_bytes + 1) {
         value.error(Problem::TotalBelowMax, report);
     }
     if let Some(value) = table.get("total_bytes").filter(|_| explicit.is_some()) {

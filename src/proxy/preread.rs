@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::order::Order;
 use super::worker::Worker;
 use crate::config::OnTimeout;
+use crate::limits::hello_cost;
 use crate::net::Socket;
 use crate::snapshot::Listener;
 use crate::state::Termination;
@@ -70,7 +71,7 @@ pub(super) async fn preread(
         }
         match reader.advance(&read.bytes) {
             Answer::NeedMore => {
-                let held = read.bytes.capacity();
+                let held = hello_cost(read.bytes.capacity());
                 unfinished.get_or_insert_with(|| worker.hellos.enter(worker, order)).holds(held);
                 worker.hellos.keep_bound(worker);
             }
@@ -118,6 +119,9 @@ fn receive(
     })
 }
 
+/// Part of the bound that hellos may hold beyond it while another worker closes the oldest one.
+const OVERSHOOT: usize = 32;
+
 /// The unfinished hellos of a worker, oldest first, by when they began in nanoseconds of the
 /// process and a number that tells those of one moment apart.
 #[derive(Debug, Default)]
@@ -143,19 +147,27 @@ impl Hellos {
         Unfinished { worker, key, entry }
     }
 
-    /// Closes the oldest hello of the process until all of them hold no more than they may; if
-    /// another worker has it, that one is told. Bytes count as free at once, since their session
-    /// ends before this worker reads on.
+    /// Closes the oldest hello of the process until all of them hold no more than they may. If
+    /// another worker has it, that one is told; only if it is so busy that they go on growing, the
+    /// oldest one here has to do. Bytes count as free at once, since their session ends before this
+    /// worker reads on.
     pub fn keep_bound(&self, worker: &Worker) {
         let process = &worker.process;
-        while process.hello_bytes.0.load(Relaxed) > process.max_hello_bytes.load(Relaxed) {
+        let bound = process.max_hello_bytes.load(Relaxed);
+        loop {
+            let held = process.hello_bytes.0.load(Relaxed);
+            if held <= bound {
+                return;
+            }
             let ages = process.workers.iter().map(|state| state.oldest_hello.load(Relaxed));
             let Some((_, holder)) = ages.zip(0..).min().filter(|(age, _)| *age < u64::MAX) else {
                 return;
             };
             if holder != worker.index {
                 process.workers.shard(holder).close_oldest.notify_one();
-                return;
+                if held <= bound + bound / OVERSHOOT {
+                    return;
+                }
             }
             let Some((_, oldest)) = self.entries.borrow_mut().pop_first() else { return };
             self.show_oldest(worker);

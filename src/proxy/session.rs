@@ -38,8 +38,8 @@ pub(super) struct Accepted {
 
 /// Serves the connection to its end and says why it ended.
 ///
-/// The way to a backend is boxed, and so is a lingering close: most sessions are in the relay most
-/// of the time, and should not carry the room for the rest along.
+/// Each stage is boxed: a session waits in one of them, and should not carry the room for the
+/// others along.
 pub(super) async fn serve(
     accepted: Accepted,
     listener: Arc<Listener>,
@@ -51,7 +51,8 @@ pub(super) async fn serve(
         Ok(arrived) => arrived,
         Err(termination) => return termination,
     };
-    let ended = carry(&mut client, &mut connected, first, &timeouts, account, order).await;
+    let carry = carry(&mut client, &mut connected, first, &timeouts, account, order);
+    let ended = Box::pin(carry).await;
     account.ends(ended.termination);
     if !ended.told {
         let close = async { tokio::join!(close::by_fin(client), close::by_fin(connected.socket)) };
@@ -83,7 +84,7 @@ async fn arrive(
     let Read { bytes, hello } = match read_hello(&mut client, &listener, from, account, order).await
     {
         Ok(read) => read,
-        Err(termination) => return Err(turn_away(client, termination, account).await),
+        Err(termination) => return Err(Box::pin(turn_away(client, termination, account)).await),
     };
     let peers = (from, accepted.local);
     let connection = connection(&peers, hello.as_ref());
@@ -94,7 +95,7 @@ async fn arrive(
             let speaks_tls = hello.is_some();
             // What lingers holds no buffer.
             drop((bytes, hello));
-            return Err(refuse(client, refusal, speaks_tls, account).await);
+            return Err(Box::pin(refuse(client, refusal, speaks_tls, account)).await);
         }
     };
     account.routed(&pool.name);
@@ -110,13 +111,13 @@ async fn arrive(
     let connected = tokio::select! {
         biased;
         reason = order.received() => Err(reason),
-        result = connect_any(&pool, &connection, &options, account) => result,
+        result = Box::pin(connect_any(&pool, &connection, &options, account)) => result,
     };
     match connected {
         Ok(connected) => Ok(Arrived { client, connected, first: bytes, timeouts }),
         Err(termination) => {
             drop((bytes, pool));
-            Err(turn_away(client, termination, account).await)
+            Err(Box::pin(turn_away(client, termination, account)).await)
         }
     }
 }

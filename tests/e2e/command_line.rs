@@ -344,7 +344,8 @@ fn the_demo_works_as_printed() {
     }
     let authority = curls[0].split(' ').nth(1).unwrap();
     assert!(fs::exists(authority).unwrap());
-    let status = lines.iter().find_map(|line| line.strip_prefix("pointsman ")).unwrap();
+    let status = lines.iter().find_map(|line| line.split_once(" status --admin "));
+    let status = format!("status --admin {}", status.unwrap().1);
     let status = command(&status.split(' ').collect::<Vec<_>>()).success();
     assert!(status.contains("demo") && status.contains("round_robin"), "{status}");
 
