@@ -45,13 +45,6 @@ impl Schedule {
         let wait = (interval - spread).saturating_add(rng.u64(0..=2 * spread));
         self.due = now.saturating_add(Duration::from_nanos(wait));
     }
-
-    /// A reload's new interval, at `now`: a check that was due later than one interval from now
-    /// comes forward, any other stays where it was. A timer set for the old time must be set again.
-    pub fn set_interval(&mut self, interval: Duration, now: Duration) {
-        self.interval = interval;
-        self.due = self.due.min(now + interval);
-    }
 }
 
 #[cfg(test)]
@@ -121,16 +114,5 @@ mod tests {
         let late = Duration::from_secs(3600);
         schedule.advance(late, &mut rng);
         assert!(schedule.due() >= late + 1800 * MS);
-    }
-
-    #[test]
-    fn a_new_interval_brings_forward_and_never_puts_off() {
-        let now = Duration::from_secs(100);
-        let mut schedule = Schedule::new(60_000 * MS, 0, 1, now);
-        schedule.advance(now, &mut fastrand::Rng::with_seed(1));
-        schedule.set_interval(2000 * MS, now);
-        assert_eq!(schedule.due(), now + 2000 * MS);
-        schedule.set_interval(60_000 * MS, now);
-        assert_eq!(schedule.due(), now + 2000 * MS);
     }
 }

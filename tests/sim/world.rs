@@ -217,7 +217,8 @@ impl World {
             if let Some(backend) = self.backends.get_mut(&key) {
                 backend.weight = weight;
                 backend.check.set_thresholds(self.rise, self.fall);
-                backend.schedule.set_interval(self.interval, self.now);
+                // Another interval is another probe, as in the process.
+                backend.schedule = Schedule::new(self.interval, index, wanted, self.now);
                 let (due, life) = (backend.schedule.due(), backend.life);
                 self.at(due, Event::CheckStarts(key, life));
                 continue;
