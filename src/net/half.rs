@@ -187,7 +187,7 @@ impl Half {
         };
         let bytes = &buffer[..read];
         let written = if destination.writable { destination.write(bytes) } else { Ok(None) };
-        // What is held on a fault is thrown away with the direction, or tried again.
+        // On a fault nobody is left to take what was read: the destination is gone.
         let written = written.map_err(|_| Fault::Destination)?.unwrap_or(0);
         pumped.bytes += written as u64;
         if written < read {

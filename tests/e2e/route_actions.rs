@@ -50,6 +50,19 @@ fn reject_sends_an_alert_that_can_be_read() {
     assert_eq!((name(0), name(1)), ("old.example.com", "shop.example.com"));
 }
 
+/// The alert is for everybody who speaks TLS, also where no name is asked for.
+#[test]
+fn reject_by_source_alone_sends_the_alert() {
+    let routes = ["{ source: 127.0.0.0/8, action: reject }", "{ pool: other }"];
+    let edge = Edge::start(&[], &routes, &["other"]);
+    let mut stream = edge.connect();
+    stream.write(&hello("a.example.com"));
+    assert_eq!(stream.read_to_end(), ALERT);
+    drop(stream);
+    edge.expect_closed("rejected", 1);
+    assert_eq!(edge.reached(), 0);
+}
+
 /// Who does not speak TLS would not know what to do with an alert.
 #[test]
 fn reject_without_tls_is_fin() {
@@ -91,6 +104,34 @@ fn ask_from(source: SocketAddr, address: &str, bytes: &[u8]) -> String {
     stream.write(bytes);
     stream.finish();
     answer(&stream.read_to_end(), bytes).expect("an answer")
+}
+
+/// A five-tuple is another for each connection: under a split the client's address decides, or a
+/// client would see both pools.
+#[test]
+fn a_split_before_a_hash_of_five_tuples_is_stable_by_source() {
+    let [main, canary] = [answering("main"), answering("canary")];
+    let pool = |backend: &crate::harness::Backend| {
+        format!("{{ backends: [\"{}\"], balance: maglev, health: off }}", backend.address())
+    };
+    let split = "[{ pool: main, weight: 1 }, { pool: canary, weight: 1 }]";
+    let yaml = format!(
+        "listeners:\n  edge: {{ bind: \"127.0.0.1:0\", routes: [{{ split: {split} }}] }}\n\
+         pools:\n  main: {}\n  canary: {}\n",
+        pool(&main),
+        pool(&canary)
+    );
+    let pointsman = Pointsman::start(&yaml);
+    let edge = pointsman.address("edge");
+    let pools: BTreeSet<_> = (0..20)
+        .map(|number| {
+            let ask = |_| ask_from(client(number), &edge, b"hello");
+            let seen: BTreeSet<_> = (0..8).map(ask).collect();
+            assert_eq!(seen.len(), 1, "client {number}: {seen:?}");
+            seen
+        })
+        .collect();
+    assert_eq!(pools.len(), 2, "20 clients, half each");
 }
 
 #[test]

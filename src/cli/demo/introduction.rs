@@ -50,9 +50,19 @@ pub(super) fn introduction(
     out
 }
 
+/// A word of a shell: in quotes only where it needs them.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%".contains(c);
+    if text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 /// Asks the balancer for a host name that no name server knows.
 fn curl_tls(entrance: &Address, host: &str, certificate: &Path) -> String {
-    let certificate = certificate.display();
+    let certificate = word(&certificate.display().to_string());
     match entrance {
         Address::Ip(entrance) => {
             let (entrance, port) = (reachable(*entrance), entrance.port());
@@ -126,6 +136,11 @@ mod tests {
         ] {
             let line = curl_tls(&address.parse().unwrap(), "a.test", Path::new("/c.pem"));
             assert_eq!(line, format!("curl --cacert /c.pem {expected}"));
+        }
+        for (path, expected) in
+            [("/tmp/c.pem", "/tmp/c.pem"), ("/a b/c.pem", "'/a b/c.pem'"), ("/it's", r"'/it'\''s'")]
+        {
+            assert_eq!(word(path), expected);
         }
         let rule =
             "--host-resolver-rules=\"MAP *.example.test [::1]\" https://shop.example.test:8/";
