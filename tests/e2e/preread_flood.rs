@@ -163,6 +163,32 @@ fn a_newcomer_is_served_whoever_has_the_oldest() {
     }
 }
 
+/// A client that is turned away lingers without its hello.
+#[test]
+fn the_rejected_hold_no_hello() {
+    const CLIENTS: usize = 1000;
+    raise_descriptors();
+    let routes = ["{ sni: www.example.com, action: reject }", "{ pool: other }"];
+    let edge = Edge::start(&["preread: { total_bytes: 1MiB }"], &routes, &["other"]);
+    let long = Hello::to("www.example.com").padded_to(SENT).bytes();
+    let before = edge.pointsman.resident();
+    let (clients, most) = most_resident(&edge, || {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let mut stream = edge.connect();
+                stream.write(&long);
+                stream
+            })
+            .collect();
+        edge.pointsman.wait_received();
+        clients
+    });
+    // All their hellos together have more than 58 MiB.
+    assert!(most - before < BESIDE, "{}", most - before);
+    drop(clients);
+    edge.expect_closed("rejected", CLIENTS);
+}
+
 fn expect_soon(mut served: Vec<Duration>) {
     served.sort_unstable();
     let median = served[served.len() / 2];
