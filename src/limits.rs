@@ -74,6 +74,13 @@ pub const HELLOS_MAX: usize = 16 * 1024 * 1024 * 1024;
 /// Backends in one pool.
 pub const BACKENDS_PER_POOL: usize = 10_000;
 
+/// Picks of one connection that find a place and lose it to another worker, before the pool counts
+/// as full.
+pub const PICK_RACES: usize = 64;
+
+/// The largest value of a pool's `queue.max`.
+pub const QUEUE_MAX: u32 = 100_000;
+
 /// The largest weight of a backend.
 pub const WEIGHT_MAX: u16 = 256;
 

@@ -120,6 +120,11 @@ pub trait View {
     fn active(&self, index: usize) -> u32;
     /// Its weight; 0 is never usable.
     fn weight(&self, index: usize) -> u16;
+    /// How much of its share it gets, in percent: less than 100 while it warms up. Policies that go
+    /// by load count it into the weight; for the others the view makes it unusable now and then.
+    fn pull(&self, _index: usize) -> u8 {
+        100
+    }
     /// Nanoseconds that it is expected to take. Asked for by [`PolicyKind::measures`] alone.
     fn latency(&self, _index: usize) -> u64 {
         0
@@ -292,10 +297,15 @@ impl Policy {
     }
 }
 
-/// Orders two backends by the load they would have with one more connection, for their weight:
-/// `(active + 1) / weight`, compared by cross-multiplication. The `+ 1` makes a heavy backend
+/// What a backend's load is for: its weight times its pull.
+fn share(view: &impl View, index: usize) -> u32 {
+    u32::from(view.weight(index)) * u32::from(view.pull(index))
+}
+
+/// Orders two backends by the load they would have with one more connection, for their share:
+/// `(active + 1) / share`, compared by cross-multiplication. The `+ 1` makes a heavy backend
 /// preferred among idle ones. HAProxy's `leastconn` orders by the same quotient.
-fn by_load(a: (u32, u16), b: (u32, u16)) -> std::cmp::Ordering {
-    let ahead = |active: u32, other_weight: u16| (u64::from(active) + 1) * u64::from(other_weight);
+fn by_load(a: (u32, u32), b: (u32, u32)) -> std::cmp::Ordering {
+    let ahead = |active: u32, other: u32| (u64::from(active) + 1) * u64::from(other);
     ahead(a.0, b.1).cmp(&ahead(b.0, a.1))
 }

@@ -1,11 +1,11 @@
 //! The better of two random distinct backends by latency and load (Finagle's `p2cPeakEwma`): the
-//! least `latency × (active + 1) / weight`. The load makes up for what the latency cannot know yet,
+//! least `latency × (active + 1) / share`. The load makes up for what the latency cannot know yet,
 //! the answers that are still awaited.
 
 use std::cmp::Ordering;
 
 use super::random::Random;
-use super::{View, p2c};
+use super::{View, p2c, share};
 
 /// Draws twice, as [`p2c`] does.
 pub(super) fn pick(random: &Random, view: &impl View, rng: &mut fastrand::Rng) -> Option<usize> {
@@ -17,10 +17,10 @@ pub(super) fn pick(random: &Random, view: &impl View, rng: &mut fastrand::Rng) -
     }
 }
 
-/// The cost of one, times the weight of the other: divided by neither. Below a nanosecond there is
+/// The cost of one, times the share of the other: divided by neither. Below a nanosecond there is
 /// no latency, only load, as in a pool that nothing has been measured in.
 fn cost(view: &impl View, index: usize, other: usize) -> u128 {
-    let load = (u64::from(view.active(index)) + 1) * u64::from(view.weight(other));
+    let load = (u64::from(view.active(index)) + 1) * u64::from(share(view, other));
     u128::from(view.latency(index).max(1)) * u128::from(load)
 }
 

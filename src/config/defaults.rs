@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Connect, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, OnTimeout, PanicThreshold,
-    Preread, Shutdown, Timeouts, Workers,
+    Preread, Queueing, Shutdown, Timeouts, Workers,
 };
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
@@ -40,6 +40,7 @@ pub(super) const BALANCE: Spec = Spec {
     bounded_load: None,
 };
 pub(super) const WEIGHT: u16 = 1;
+pub(super) const BACKUP: bool = false;
 pub(super) const HEALTH: HealthCheck = HealthCheck {
     interval: Duration::from_secs(2),
     timeout: Duration::from_secs(1),
@@ -48,3 +49,4 @@ pub(super) const HEALTH: HealthCheck = HealthCheck {
 };
 pub(super) const PANIC_THRESHOLD: PanicThreshold = PanicThreshold::Percent(0);
 pub(super) const CONNECT: Connect = Connect { timeout: Duration::from_secs(1), attempts: 3 };
+pub(super) const QUEUE: Queueing = Queueing { max: 0, timeout: Duration::from_secs(1) };

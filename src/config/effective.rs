@@ -297,6 +297,9 @@ struct FilePool<'a> {
     health: OffOr<FileHealth>,
     panic_threshold: Scalar,
     connect: FileConnect,
+    slow_start: OffOr<String>,
+    max_connections: OffOr<u32>,
+    queue: FileQueue,
 }
 
 impl<'a> FilePool<'a> {
@@ -312,6 +315,12 @@ impl<'a> FilePool<'a> {
             connect: FileConnect {
                 timeout: short(pool.connect.timeout),
                 attempts: pool.connect.attempts,
+            },
+            slow_start: off_or(pool.slow_start, short),
+            max_connections: off_or(pool.max_connections, |max| max),
+            queue: FileQueue {
+                max: off_or(Some(pool.queue.max).filter(|&max| max > 0), |max| max),
+                timeout: short(pool.queue.timeout),
             },
         }
     }
@@ -348,11 +357,19 @@ struct FileBackend<'a> {
     name: &'a str,
     address: String,
     weight: u16,
+    max_connections: OffOr<u32>,
+    backup: bool,
 }
 
 impl<'a> FileBackend<'a> {
     fn new(backend: &'a Backend) -> Self {
-        FileBackend { name: &backend.name, address: text(&backend.address), weight: backend.weight }
+        FileBackend {
+            name: &backend.name,
+            address: text(&backend.address),
+            weight: backend.weight,
+            max_connections: off_or(backend.max_connections, |max| max),
+            backup: backend.backup,
+        }
     }
 }
 
@@ -375,6 +392,12 @@ impl FileHealth {
             fall: check.fall,
         }
     }
+}
+
+#[derive(Serialize)]
+struct FileQueue {
+    max: OffOr<u32>,
+    timeout: String,
 }
 
 #[derive(Serialize)]

@@ -51,12 +51,8 @@ pub fn from_flags(
         routes: vec![Route::unconditional(Action::Pool(0))],
     };
     let pool = Pool {
-        name: Arc::from("pool"),
         balance: balance.map_or(defaults::BALANCE, |text| policy(text, &mut report)),
-        backends: pool_backends(backends, &mut report),
-        health: Some(defaults::HEALTH),
-        panic_threshold: defaults::PANIC_THRESHOLD,
-        connect: defaults::CONNECT,
+        ..Pool::new(Arc::from("pool"), pool_backends(backends, &mut report))
     };
     report.finish("")?;
     Ok(Config {
@@ -113,7 +109,7 @@ fn pool_backends(texts: &[String], report: &mut Report) -> Vec<Backend> {
             Some(problem) => report.error(None, BACKEND.to_owned(), problem),
             None => {
                 let name = Arc::from(text.as_str());
-                backends.push(Backend { name, address, weight: defaults::WEIGHT });
+                backends.push(Backend::new(name, address));
             }
         }
     }

@@ -229,11 +229,7 @@ fn limit(
     range: RangeInclusive<Duration>,
     report: &mut Report,
 ) -> Option<Duration> {
-    table.read(key, default, |value| match value.is_off() {
-        true => Some(None),
-        false if value.meant_off(report) => None,
-        false => value.duration(range, report).map(Some),
-    })
+    table.read(key, default, |value| value.off_or(report, |v, report| v.duration(range, report)))
 }
 
 fn timeout_doubts(timeouts: &Timeouts, value: Value<'_>, report: &mut Report) {

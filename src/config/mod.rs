@@ -21,6 +21,7 @@ use crate::limits::CONFIG_BYTES;
 use crate::route::{RouteSpec, Split};
 
 mod address;
+mod backend;
 mod bind;
 mod compile;
 mod defaults;
@@ -364,6 +365,29 @@ pub struct Pool {
     pub panic_threshold: PanicThreshold,
     /// How a backend is connected to.
     pub connect: Connect,
+    /// How long a backend that has come up gets less than its share.
+    pub slow_start: Option<Duration>,
+    /// Sessions and attempts of all backends together.
+    pub max_connections: Option<u32>,
+    /// Who may wait when all backends are full.
+    pub queue: Queueing,
+}
+
+impl Pool {
+    /// A pool that says nothing but its name and backends.
+    pub fn new(name: Arc<str>, backends: Vec<Backend>) -> Self {
+        Pool {
+            name,
+            balance: defaults::BALANCE,
+            backends,
+            health: Some(defaults::HEALTH),
+            panic_threshold: defaults::PANIC_THRESHOLD,
+            connect: defaults::CONNECT,
+            slow_start: None,
+            max_connections: None,
+            queue: defaults::QUEUE,
+        }
+    }
 }
 
 /// One address that connections are sent to.
@@ -375,6 +399,27 @@ pub struct Backend {
     pub address: Address,
     /// 0 to [`crate::limits::WEIGHT_MAX`]; 0 gets no new connections.
     pub weight: u16,
+    /// Sessions and attempts at a time.
+    pub max_connections: Option<u32>,
+    /// Used only when no other backend can be.
+    pub backup: bool,
+}
+
+impl Backend {
+    /// A backend that says nothing but its name and address.
+    pub fn new(name: Arc<str>, address: Address) -> Self {
+        let (weight, backup) = (defaults::WEIGHT, defaults::BACKUP);
+        Backend { name, address, weight, max_connections: None, backup }
+    }
+}
+
+/// Who may wait for a place when all backends of a pool are full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queueing {
+    /// Connections at a time; 0: none, they end at once.
+    pub max: u32,
+    /// Of one connection.
+    pub timeout: Duration,
 }
 
 /// Active checks of a pool: a TCP connect.

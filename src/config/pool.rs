@@ -1,42 +1,40 @@
 //! The section `pools`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::address::parse_address;
-use super::compile::relative;
-use super::error::{Place, Problem, Quoted};
+use super::backend::backends;
+use super::error::Problem;
 use super::report::Report;
 use super::units::Short;
-use super::value::{Named, Value, name_problem};
+use super::value::{Named, Value};
 use super::warning::Suspicion;
-use super::{Backend, Connect, HealthCheck, PanicThreshold, Pool, defaults, words};
-use crate::address::Address;
+use super::{Connect, HealthCheck, PanicThreshold, Pool, Queueing, defaults, words};
 use crate::balance::{Bound, PolicyKind, Spec};
 use crate::limits::{
-    ATTEMPTS_MAX, BACKENDS_PER_POOL, DURATION_MAX, MAGLEV_TABLE_MAX, RING_POINTS,
-    RING_POINTS_PER_WEIGHT, WEIGHT_MAX,
+    ATTEMPTS_MAX, DURATION_MAX, MAGLEV_TABLE_MAX, QUEUE_MAX, RING_POINTS, RING_POINTS_PER_WEIGHT,
 };
 
-pub(super) const POOL: &[&str] = &["balance", "backends", "health", "panic_threshold", "connect"];
+pub(super) const POOL: &[&str] = &[
+    "balance",
+    "backends",
+    "health",
+    "panic_threshold",
+    "connect",
+    "slow_start",
+    "max_connections",
+    "queue",
+];
 pub(super) const BALANCE: &[&str] = &["policy", "key", "table_size", "bounded_load"];
-pub(super) const BACKEND: &[&str] = &["name", "address", "weight"];
 pub(super) const HEALTH: &[&str] = &["type", "interval", "timeout", "rise", "fall"];
 pub(super) const CONNECT: &[&str] = &["timeout", "attempts"];
+pub(super) const QUEUE: &[&str] = &["max", "timeout"];
 
 const ANY: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=DURATION_MAX;
 
 /// Reads one pool. The result means something only if nothing was reported.
 pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
-    let mut pool = Pool {
-        name: Arc::from(named.name),
-        balance: defaults::BALANCE,
-        backends: Vec::new(),
-        health: Some(defaults::HEALTH),
-        panic_threshold: defaults::PANIC_THRESHOLD,
-        connect: defaults::CONNECT,
-    };
+    let mut pool = Pool::new(Arc::from(named.name), Vec::new());
     let Some(table) = named.value.table(POOL, "a map with `backends`", report) else { return pool };
     let mut count = 0;
     match table.get("backends") {
@@ -56,6 +54,11 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
     pool.panic_threshold =
         table.read("panic_threshold", pool.panic_threshold, |v| panic_threshold(v, report));
     pool.connect = table.read("connect", pool.connect, |v| connect(v, report));
+    pool.slow_start =
+        table.read("slow_start", pool.slow_start, |v| v.off_or(report, |v, r| v.duration(ANY, r)));
+    pool.max_connections =
+        table.read("max_connections", pool.max_connections, |v| max_connections(v, report));
+    pool.queue = table.read("queue", pool.queue, |v| queue(v, report));
     pool
 }
 
@@ -64,91 +67,35 @@ pub(super) fn doubts(pool: &Pool, named: &Named<'_>, report: &mut Report) {
     if pool.backends.iter().all(|backend| backend.weight == 0) {
         named.warn(Suspicion::ZeroWeight, report);
     }
+    if pool.backends.iter().all(|backend| backend.backup) {
+        named.warn(Suspicion::OnlyBackups, report);
+    }
+    if pool.queue.max > 0 && pool.backends.iter().all(|b| b.max_connections.is_none()) {
+        named.warn(Suspicion::UselessQueue, report);
+    }
 }
 
-fn backends(list: Value<'_>, items: &[Value<'_>], report: &mut Report) -> Vec<Backend> {
-    if items.len() > BACKENDS_PER_POOL {
-        let problem = Problem::ManyBackends { count: items.len(), max: BACKENDS_PER_POOL };
-        list.error(problem, report);
-        return Vec::new();
-    }
-    let mut addresses: HashMap<Address, usize> = HashMap::new();
-    let mut names: HashMap<Arc<str>, usize> = HashMap::new();
-    let mut backends = Vec::with_capacity(items.len());
-    for item in items {
-        let Some(backend) = backend(*item, report) else { continue };
-        let line = item.at().line;
-        if let Some(first) = addresses.get(&backend.address) {
-            let address = Quoted::new(&backend.address.to_string());
-            item.error(Problem::BackendTwice { address, first: Place::Line(*first) }, report);
-        } else if let Some(first) = names.get(&backend.name) {
-            let name = Quoted::new(&backend.name);
-            item.error(Problem::NameTwice { name, first: *first }, report);
-        } else {
-            addresses.insert(backend.address.clone(), line);
-            names.insert(backend.name.clone(), line);
-            backends.push(backend);
-        }
-    }
-    backends
+/// `Some(None)` is `off`.
+pub(super) fn max_connections(value: Value<'_>, report: &mut Report) -> Option<Option<u32>> {
+    value.off_or(report, |value, report| {
+        let expected = "`off` or a whole number";
+        let count = value.integer(1..=u64::from(u32::MAX - 1), expected, "off or 1000", report)?;
+        u32::try_from(count).ok()
+    })
 }
 
-/// A backend in its short form, or a map.
-fn backend(value: Value<'_>, report: &mut Report) -> Option<Backend> {
-    if !value.is_map() {
-        let (address, text) = backend_address(value, report)?;
-        return Some(Backend { name: Arc::from(text), address, weight: defaults::WEIGHT });
-    }
-    let table = value.table(BACKEND, "a map with `address`", report)?;
-    let weight = table.read("weight", defaults::WEIGHT, |v| {
-        let weight = v.integer(0..=u64::from(WEIGHT_MAX), "a whole number", "1", report)?;
-        u16::try_from(weight).ok()
+fn queue(value: Value<'_>, report: &mut Report) -> Option<Queueing> {
+    let table = value.table(QUEUE, "a map with `max` and `timeout`", report)?;
+    let defaults = defaults::QUEUE;
+    let max = table.read("max", None, |v| {
+        v.off_or(report, |value, report| {
+            let expected = "`off` or a whole number";
+            let max = value.integer(1..=u64::from(QUEUE_MAX), expected, "off or 100", report)?;
+            u32::try_from(max).ok()
+        })
     });
-    let address = match table.get("address") {
-        Some(address) => backend_address(address, report).map(|(a, text)| (a, text.to_owned())),
-        None => {
-            if table.lacks("address") {
-                let example = "write `address: 10.0.0.1:443`";
-                value.error(Problem::Missing { key: "address", example }, report);
-            }
-            None
-        }
-    };
-    let Some(name) = table.get("name") else {
-        let (address, text) = address?;
-        return Some(Backend { name: Arc::from(text), address, weight });
-    };
-    let text = name.text("a name", report)?;
-    // The name that a backend has by default may be spelled out, whatever is in it.
-    let own = address.as_ref().is_some_and(|(_, address)| address == text);
-    if let Some(problem) = name_problem(text).filter(|_| !own) {
-        name.error(problem, report);
-    }
-    let (address, _) = address?;
-    Some(Backend { name: Arc::from(text), address, weight })
-}
-
-/// The address of a backend, and how it was written.
-fn backend_address<'a>(value: Value<'a>, report: &mut Report) -> Option<(Address, &'a str)> {
-    let text = value.text("an address, or a map with `address`", report)?;
-    let address = match parse_address(text) {
-        Ok(address) => address,
-        Err(fault) => {
-            value.error(fault, report);
-            return None;
-        }
-    };
-    let quoted = || Quoted::new(text);
-    let problem = match address.ip() {
-        Some(ip) if ip.port() == 0 => Problem::BackendPort(quoted()),
-        Some(ip) if ip.ip().is_unspecified() => Problem::BackendUnspecified(quoted()),
-        _ => {
-            relative(value, &address, report);
-            return Some((address, text));
-        }
-    };
-    value.error(problem, report);
-    None
+    let timeout = table.read("timeout", defaults.timeout, |v| v.duration(ANY, report));
+    Some(Queueing { max: max.unwrap_or(defaults.max), timeout })
 }
 
 /// A policy's name, or a map with its parameters. `backends` as many as the file lists, with
@@ -200,16 +147,11 @@ fn balance_map(value: Value<'_>, backends: usize, report: &mut Report) -> Option
 
 /// `Some(None)` is `off`.
 fn bounded_load(value: Value<'_>, report: &mut Report) -> Option<Option<Bound>> {
-    if value.is_off() {
-        return Some(None);
-    }
-    if value.meant_off(report) {
-        return None;
-    }
-    let expected = "`off` or a number with at most three decimals";
-    let [min, max] = [Bound::MIN, Bound::MAX].map(|bound| u64::from(bound.thousandths()) / 1000);
-    let thousandths = value.thousandths(min..=max, expected, "1.25", report)?;
-    Some(Bound::new(thousandths))
+    value.off_or(report, |value, report| {
+        let expected = "`off` or a number with at most three decimals";
+        let [min, max] = [Bound::MIN, Bound::MAX].map(|b| u64::from(b.thousandths()) / 1000);
+        Bound::new(value.thousandths(min..=max, expected, "1.25", report)?)
+    })
 }
 
 fn table_size(value: Value<'_>, backends: usize, report: &mut Report) -> Option<usize> {

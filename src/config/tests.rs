@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::document::{Kind, Node};
 use super::report::Report;
-use super::{Config, compile, listener, pool, route};
+use super::{Config, backend, compile, listener, pool, route};
 use super::{check_text, effective, effective_yaml, from_flags, parse, summary};
 
 const MINIMAL: &str = include_str!("../../conf/minimal.yaml");
@@ -61,9 +61,10 @@ fn full_shows_every_key() {
         (".listeners.tls.routes[]", route::ROUTE),
         (".listeners.tls.routes[].split[]", route::SPLIT),
         (".pools.app", pool::POOL),
-        (".pools.app.backends[]", pool::BACKEND),
+        (".pools.app.backends[]", backend::BACKEND),
         (".pools.app.health", pool::HEALTH),
         (".pools.app.connect", pool::CONNECT),
+        (".pools.app.queue", pool::QUEUE),
         (".pools.cache.balance", pool::BALANCE),
     ];
     for (table, keys) in tables {

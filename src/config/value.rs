@@ -102,6 +102,21 @@ impl<'a> Value<'a> {
             if &**text == "off" || *plain && &**text == "false")
     }
 
+    /// `Some(None)` is `off`; anything else is what `read` makes of it.
+    pub(super) fn off_or<T>(
+        self,
+        report: &mut Report,
+        read: impl FnOnce(Self, &mut Report) -> Option<T>,
+    ) -> Option<Option<T>> {
+        if self.is_off() {
+            return Some(None);
+        }
+        if self.meant_off(report) {
+            return None;
+        }
+        read(self, report).map(Some)
+    }
+
     /// Reports a word that others use for `off`; `true` if it is one.
     pub(super) fn meant_off(&self, report: &mut Report) -> bool {
         let Kind::Scalar { text, .. } = &self.node.kind else { return false };

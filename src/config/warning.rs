@@ -38,6 +38,10 @@ pub enum Suspicion {
          never matches; remove it"
     )]
     SourceOfUnix { route: usize },
+    #[error("every backend is a backup, so all are used at once; make one a backend proper")]
+    OnlyBackups,
+    #[error("no backend has a `max_connections`, so nobody ever waits; set one, or remove `queue`")]
+    UselessQueue,
     #[error("all weights are 0, so every connection ends with `no_backend`; give one a weight")]
     ZeroWeight,
     #[error(

@@ -298,6 +298,7 @@ fn take_effect(process: &Process, snapshot: &Snapshot) {
         for backend in &pool.backends {
             refresh(&backend.state, backend.name.clone(), pool.health.is_some());
         }
+        pool.set_bounds();
         // Checks of the configuration before this one went on while it was built.
         pool.weigh();
     }

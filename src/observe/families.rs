@@ -118,6 +118,9 @@ pub(super) const POOL: &[Family<Pool>] = &[
         "Connections that found no backend to go to.",
         |p, out| out.is(p.no_backend),
     ),
+    gauge("pointsman_pool_waiting", "Connections that wait for a place.", |p, out| {
+        out.is(u64::from(p.waiting));
+    }),
     gauge("pointsman_pool_panic", "1 while the state of backends is ignored.", |p, out| {
         out.is(u64::from(p.panic));
     }),

@@ -8,8 +8,7 @@ use crate::address::Address;
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
 use crate::config::{
-    self, Admin, Config, Connect, Log, LogFormat, LogLevel, MaxConnections, PanicThreshold,
-    Shutdown, Timeouts, Workers,
+    self, Admin, Config, Log, LogFormat, LogLevel, MaxConnections, Shutdown, Timeouts, Workers,
 };
 use crate::snapshot::{self, Snapshot};
 use crate::state::Process;
@@ -60,18 +59,12 @@ fn snapshot(process: &Process, policy: PolicyKind, name: &str, backends: &[&str]
 
 fn config(policy: PolicyKind, name: Arc<str>, backends: &[&str]) -> Config {
     let bind = Address::Ip((Ipv4Addr::LOCALHOST, 0).into());
-    let backends = backends.iter().map(|&backend| config::Backend {
-        name: backend.into(),
-        address: address(backend),
-        weight: 1,
-    });
+    let backends =
+        backends.iter().map(|&backend| config::Backend::new(backend.into(), address(backend)));
     let pool = config::Pool {
-        name: name.clone(),
         balance: Spec { policy, key: KeyKind::Source, table_size: 65_537, bounded_load: None },
-        backends: backends.collect(),
         health: None,
-        panic_threshold: PanicThreshold::Percent(0),
-        connect: Connect { timeout: Duration::from_secs(1), attempts: 3 },
+        ..config::Pool::new(name.clone(), backends.collect())
     };
     let timeouts = Timeouts {
         idle: None,

@@ -35,6 +35,7 @@ pub(super) struct Pool {
     name: Arc<str>,
     pub retries: u64,
     pub no_backend: u64,
+    pub waiting: u32,
     pub panic: bool,
     /// `None` where nothing is hashed, and once the pool is out of the configuration.
     pub digest: Option<u64>,
@@ -82,6 +83,7 @@ pub(super) fn pools(process: &Process, snapshot: &Snapshot) -> Vec<Pool> {
             name: pool.name.clone(),
             retries: pool.retries_total(),
             no_backend: pool.no_backend_total(),
+            waiting: pool.queue().waiting(),
             panic: pool.panic(),
             digest: digests.get(&Arc::as_ptr(pool)).copied().flatten(),
         })

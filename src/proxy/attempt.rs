@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::account::Account;
+use super::worker::Worker;
 use crate::balance::key::Tuple;
 use crate::net::Socket;
 use crate::net::connect::connect;
-use crate::snapshot::{Pool, Tried};
+use crate::snapshot::{Pick, Pool, Tried};
 use crate::state::{ConnectError, ConnectFailure, Lease, PoolState, Termination};
 use crate::sys::socket::TcpOptions;
 
@@ -39,8 +40,8 @@ impl Place {
 ///
 /// # Errors
 ///
-/// [`Termination::NoBackend`] if nothing could be picked at all, [`Termination::ConnectFailed`]
-/// if every attempt failed.
+/// [`Termination::NoBackend`] if nothing could be picked at all, [`Termination::Overload`] if the
+/// pool has as many connections as it may, [`Termination::ConnectFailed`] if every attempt failed.
 pub(super) async fn connect_any(
     pool: &Pool,
     connection: &Tuple<'_>,
@@ -51,14 +52,16 @@ pub(super) async fn connect_any(
     let begun = Instant::now();
     let mut tried = Tried::default();
     while tried.count() < pool.connect.attempts {
-        let hash = || pool.spec.key.hash(connection, pool.hash_seed);
-        let picked = worker.with_rng(|rng| pool.pick(&tried, hash, rng));
-        let Some(index) = picked else { break };
+        let picked = match place(pool, connection, &tried, &worker).await {
+            // No other has room: what has failed decides.
+            Pick::PoolFull if tried.count() == 0 => return Err(Termination::Overload),
+            picked => picked,
+        };
+        let Pick::Backend(index, lease) = picked else { break };
         if tried.count() > 0 {
             pool.state.retried(worker.index);
         }
         let backend = &pool.backends[index];
-        let lease = backend.state.lease();
         let attempt_begun = Instant::now();
         let result = connect(&backend.state.address, options, pool.connect.timeout).await;
         let took = attempt_begun.elapsed();
@@ -91,6 +94,37 @@ pub(super) async fn connect_any(
     }
     pool.state.no_backend(worker.index);
     Err(Termination::NoBackend)
+}
+
+/// A place on a backend; waited for if all are full and the pool has a queue. Whoever finds others
+/// waiting waits behind them. A connection that has failed somewhere already does not wait: it has
+/// had its turn.
+async fn place(pool: &Pool, connection: &Tuple<'_>, tried: &Tried, worker: &Worker) -> Pick {
+    let pick = || {
+        let hash = || pool.spec.key.hash(connection, pool.hash_seed);
+        worker.with_rng(|rng| pool.pick(tried, hash, rng))
+    };
+    let queue = pool.state.queue();
+    let queues = pool.queue.max > 0 && tried.count() == 0;
+    if !queues || queue.waiting() == 0 {
+        let picked = pick();
+        if !queues || !matches!(picked, Pick::BackendsFull) {
+            return picked;
+        }
+    }
+    let Some(turn) = queue.join(pool.queue.max) else { return Pick::BackendsFull };
+    let wait = async {
+        loop {
+            if turn.is_first() {
+                match pick() {
+                    Pick::BackendsFull => {}
+                    picked => return picked,
+                }
+            }
+            turn.news().await;
+        }
+    };
+    tokio::time::timeout(pool.queue.timeout, wait).await.unwrap_or(Pick::BackendsFull)
 }
 
 /// A shortage of our own descriptors or memory meets every backend alike: trying the others only

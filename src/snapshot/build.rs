@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use super::pool::{Backend, Pool};
+use super::pool::{Backend, Member, Pool};
 use super::{Entrance, Lead, ListenSocket, Listener, Snapshot};
 use crate::balance::key::KeyKind;
-use crate::balance::{BuildError, Member, Policy};
+use crate::balance::{self, BuildError, Policy};
 use crate::config::{self, Action, Config};
 use crate::health::State;
 use crate::route::Routes;
-use crate::state::Registry;
+use crate::state::{Registry, Words};
+
+/// The bits of a digest.
+const DIGEST: u64 = (1 << 48) - 1;
 
 /// Compiles `config`. `sockets` has the bound addresses of each listener, in its order. What the
 /// registry knows already keeps its counters and state; nothing in it is changed.
@@ -75,31 +78,54 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
     let mut keyed: Vec<(String, &config::Backend)> =
         pool.backends.iter().map(|b| (b.address.to_string(), b)).collect();
     keyed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    let members: Vec<Member<'_>> =
-        keyed.iter().map(|(key, b)| Member { key, weight: b.weight }).collect();
-    let policy = Policy::new(&pool.balance, &members)?;
-    let digest = policy.digest(&pool.balance, seed, &members);
+    // Each policy's tables are over all indices; who is not its own takes no part, as weight 0.
+    let tables = |backups: bool| {
+        let weight = |b: &config::Backend| if b.backup == backups { b.weight } else { 0 };
+        let member = |i: usize| balance::Member { key: &keyed[i].0, weight: weight(keyed[i].1) };
+        let members: Vec<balance::Member<'_>> = (0..keyed.len()).map(member).collect();
+        let policy = Policy::new(&pool.balance, &members)?;
+        let digest = policy.digest(&pool.balance, seed, &members);
+        Ok((policy, digest))
+    };
+    let (policy, mut digest) = tables(false)?;
+    let mut backups = None;
+    if keyed.iter().any(|(_, b)| b.backup) {
+        let (policy, of_backups) = tables(true)?;
+        backups = Some(policy);
+        digest = digest.zip(of_backups).map(|(a, b)| a ^ b.rotate_left(24) & DIGEST);
+    }
     let state = registry.pool(&pool.name);
     // What is not checked counts as up.
     let first = if pool.health.is_some() { State::Unknown } else { State::Up };
-    let backends = keyed
+    let backends: Vec<Backend> = keyed
         .iter()
         .map(|(_, backend)| Backend {
             name: backend.name.clone(),
             weight: backend.weight,
+            backup: backend.backup,
+            max_connections: backend.max_connections,
             state: registry.backend(&state, &backend.name, &backend.address, first),
         })
         .collect();
+    let member =
+        |(_, b): &(String, &config::Backend)| Member { weight: b.weight, backup: b.backup };
     let built = Pool {
         name: pool.name.clone(),
         spec: pool.balance,
         policy,
+        backups,
         digest,
         hash_seed: seed,
+        words: Words::of(backends.iter().map(|backend| backend.state.seat())),
         backends,
+        members: keyed.iter().map(member).collect(),
+        capped: keyed.iter().any(|(_, backend)| backend.max_connections.is_some()),
         up_weight: AtomicU32::new(0),
         connect: pool.connect,
         health: pool.health,
+        slow_start: pool.slow_start,
+        max_connections: pool.max_connections,
+        queue: pool.queue,
         panic_threshold: pool.panic_threshold,
         state,
     };

@@ -3,6 +3,8 @@
 mod build;
 mod pool;
 
+mod pick;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ahash::AHashSet;
 
 pub use build::build;
+pub use pick::Pick;
 pub use pool::{Backend, Pool, Tried};
 
 use crate::address::Address;

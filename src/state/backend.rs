@@ -1,12 +1,13 @@
 //! Status and counters of one backend. Identity: (pool, address).
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::counter::{Counter, Padded, Sharded};
+use super::counter::{Counter, Sharded};
 use super::outcome::{ConnectFailure, Direction};
-use super::pool::PoolState;
+use super::pool::{PoolState, Shared};
+use super::standing::{Seat, Standing};
 use crate::address::Address;
 use crate::balance::latency::Latency;
 use crate::health::State;
@@ -20,27 +21,19 @@ pub struct BackendState {
     pub address: Address,
     /// Its name, which a reload may change. Control writes, observe reads.
     name: Mutex<Arc<str>>,
-    /// The beginning of time for `picked`.
+    /// The beginning of time for `latency`.
     created: Instant,
-    /// What picks look at, on one cache line.
-    picked: Padded<Picked>,
-    /// Sessions and attempts of the whole pool; see [`PoolState::active`](super::PoolState).
-    pool_active: Arc<Padded<AtomicU32>>,
+    /// Of connects and first bytes. Any worker writes, in pools that balance by it.
+    latency: Latency,
+    /// Where its word is: sessions and attempts, its state, and how much it is to get.
+    seat: Seat,
+    /// What it has in common with the backends of its pool.
+    shared: Arc<Shared>,
     /// Checks that passed and failed. Control writes.
     checks: [AtomicU64; 2],
     /// The latest check. Control writes, observe reads; never on the data path.
     last_check: Mutex<Option<CheckReport>>,
     shards: Sharded<Shard>,
-}
-
-#[derive(Debug)]
-struct Picked {
-    /// A [`State`]. Control writes, workers read at each pick.
-    state: AtomicU8,
-    /// Sessions and attempts at the moment. Any worker writes, through [`Lease`] alone.
-    active: AtomicU32,
-    /// Of connects and first bytes. Any worker writes, in pools that balance by it.
-    latency: Latency,
 }
 
 #[derive(Debug, Default)]
@@ -95,12 +88,9 @@ impl BackendState {
             address,
             name: Mutex::new(name),
             created: Instant::now(),
-            picked: Padded(Picked {
-                state: AtomicU8::new(state as u8),
-                active: AtomicU32::new(0),
-                latency: Latency::default(),
-            }),
-            pool_active: pool.shared_active(),
+            latency: Latency::default(),
+            seat: pool.shared().board.seat(state),
+            shared: pool.shared().clone(),
             checks: Default::default(),
             last_check: Mutex::new(None),
             shards: Sharded::new(workers),
@@ -117,42 +107,62 @@ impl BackendState {
         *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }
 
+    /// Where its word is.
+    pub fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    /// What picks see of it.
+    pub fn standing(&self) -> Standing {
+        self.seat.word().get()
+    }
+
     /// Its state.
     pub fn state(&self) -> State {
-        let value = self.picked.0.state.load(Relaxed);
-        State::ALL.into_iter().find(|&state| state as u8 == value).unwrap_or(State::Unknown)
+        self.standing().state()
     }
 
     /// Sets its state. Control only.
     pub fn set_state(&self, state: State) {
-        self.picked.0.state.store(state as u8, Relaxed);
+        self.seat.word().set_state(state);
     }
 
-    /// Whether its state is [`State::Up`].
-    pub fn is_up(&self) -> bool {
-        self.picked.0.state.load(Relaxed) == State::Up as u8
+    /// Sets how much of its share it gets, 1 to [`FULL_PULL`](super::FULL_PULL). Control only.
+    pub fn set_pull(&self, pull: u8) {
+        self.seat.word().set_pull(pull);
     }
 
     /// Sessions and attempts at the moment.
     pub fn active(&self) -> u32 {
-        self.picked.0.active.load(Relaxed)
+        self.standing().active()
     }
 
     /// Nanoseconds it is expected to take, where `prior` is what the pool is.
     pub fn latency(&self, now: Instant, prior: u64) -> u64 {
-        self.picked.0.latency.estimate(now.saturating_duration_since(self.created), prior)
+        self.latency.estimate(now.saturating_duration_since(self.created), prior)
     }
 
     /// Notes how long a connect or a first byte took that came `now`.
     pub fn took(&self, now: Instant, took: Duration) {
-        self.picked.0.latency.record_peak(now.saturating_duration_since(self.created), took);
+        self.latency.record_peak(now.saturating_duration_since(self.created), took);
     }
 
-    /// Takes one place on this backend.
-    pub fn lease(self: &Arc<Self>) -> Lease {
-        self.picked.0.active.fetch_add(1, Relaxed);
-        self.pool_active.0.fetch_add(1, Relaxed);
-        Lease { backend: self.clone() }
+    /// Sets the most sessions and attempts; `u32::MAX` is no bound. Control only.
+    pub fn set_max_connections(&self, max: u32) {
+        self.seat.word().set_max(max);
+    }
+
+    /// Takes one place on this backend, if it and its pool have one. The counts are never above
+    /// the bounds, however many workers try at once.
+    pub fn lease(self: &Arc<Self>) -> Result<Lease, Full> {
+        if !self.shared.enter() {
+            return Err(Full::Pool);
+        }
+        if !self.seat.word().enter() {
+            self.shared.leave();
+            return Err(Full::Backend);
+        }
+        Ok(Lease { backend: self.clone() })
     }
 
     /// Notes a finished check. Control only.
@@ -218,7 +228,16 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.backend.picked.0.active.fetch_sub(1, Relaxed);
-        self.backend.pool_active.0.fetch_sub(1, Relaxed);
+        self.backend.seat.word().leave();
+        self.backend.shared.leave();
     }
+}
+
+/// What has no place left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The backend.
+    Backend,
+    /// All of its pool.
+    Pool,
 }

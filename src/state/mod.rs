@@ -9,13 +9,16 @@ pub mod listener;
 pub mod outcome;
 pub mod pool;
 pub mod process;
+pub mod queue;
 pub mod record;
 pub mod registry;
+pub mod standing;
 
-pub use backend::{BackendState, CheckReport, Lease};
+pub use backend::{BackendState, CheckReport, Full, Lease};
 pub use listener::ListenerState;
 pub use outcome::{ConnectError, ConnectFailure, Direction, Termination};
 pub use pool::PoolState;
 pub use process::{Phase, Process};
 pub use record::{Asked, Attempt, LogMessage, Record};
 pub use registry::Registry;
+pub use standing::{FULL_PULL, Standing, Words};

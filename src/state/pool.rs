@@ -1,11 +1,13 @@
 //! Counters of one pool. Identity: its name.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use super::counter::{Counter, Padded, Sharded};
 use super::histogram::Histogram;
+use super::queue::Queue;
+use super::standing::Board;
 use crate::balance::latency::Latency;
 
 /// Counts of a pool, kept over reloads.
@@ -22,14 +24,47 @@ pub struct PoolState {
     /// Tickets of `round_robin`: shared by all workers, so that the rotation is exact across
     /// them, and kept over reloads.
     tickets: Padded<AtomicU64>,
-    /// Sessions and attempts of all its backends, which hold it too. Any worker writes, through
-    /// [`Lease`](super::Lease) alone; picks with a bounded load read it.
-    active: Arc<Padded<AtomicU32>>,
+    shared: Arc<Shared>,
+    /// Backends that warm up. Control writes, picks read.
+    warming: AtomicU32,
     /// The beginning of time for `latency`.
     created: Instant,
     /// The mean over its backends. Any worker writes, in pools that balance by latency.
     latency: Padded<Latency>,
     shards: Sharded<Shard>,
+}
+
+/// What the backends of a pool share, who hold it too.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Sessions and attempts of all of them. Any worker writes, through [`Lease`](super::Lease)
+    /// alone; picks with a bounded load read it.
+    active: Padded<AtomicU32>,
+    /// The most of them; `u32::MAX` is no bound. Control writes.
+    max: AtomicU32,
+    /// Connections that wait for a place.
+    queue: Arc<Queue>,
+    /// Their words.
+    pub board: Arc<Board>,
+}
+
+impl Shared {
+    /// Takes a place if there is one.
+    pub fn enter(&self) -> bool {
+        let max = self.max.load(Relaxed);
+        if max == u32::MAX {
+            self.active.0.fetch_add(1, Relaxed);
+            return true;
+        }
+        let enter = |active: u32| (active < max).then_some(active + 1);
+        self.active.0.fetch_update(Relaxed, Relaxed, enter).is_ok()
+    }
+
+    /// Gives a place back, on the pool and on the backend that has just been left.
+    pub fn leave(&self) {
+        self.active.0.fetch_sub(1, SeqCst);
+        self.queue.nudge();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +82,13 @@ impl PoolState {
             first_byte_seconds: Histogram::new(workers),
             panic: AtomicBool::new(false),
             tickets: Padded::default(),
-            active: Arc::default(),
+            shared: Arc::new(Shared {
+                active: Padded::default(),
+                max: AtomicU32::new(u32::MAX),
+                queue: Arc::default(),
+                board: Arc::default(),
+            }),
+            warming: AtomicU32::new(0),
             created: Instant::now(),
             latency: Padded::default(),
             shards: Sharded::new(workers),
@@ -61,12 +102,33 @@ impl PoolState {
 
     /// Sessions and attempts at the moment, of all its backends.
     pub fn active(&self) -> u32 {
-        self.active.0.load(Relaxed)
+        self.shared.active.0.load(Relaxed)
     }
 
-    /// The count that the leases of a backend keep.
-    pub(super) fn shared_active(&self) -> Arc<Padded<AtomicU32>> {
-        self.active.clone()
+    /// What its backends share.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Sets the most sessions and attempts of all its backends; `u32::MAX` is no bound. Control
+    /// only.
+    pub fn set_max_connections(&self, max: u32) {
+        self.shared.max.store(max, Relaxed);
+    }
+
+    /// Connections that wait for a place.
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.shared.queue
+    }
+
+    /// Whether any of its backends gets less than its share, to warm up.
+    pub fn warming(&self) -> bool {
+        self.warming.load(Relaxed) > 0
+    }
+
+    /// Sets how many of its backends warm up. Control only.
+    pub fn set_warming(&self, count: u32) {
+        self.warming.store(count, Relaxed);
     }
 
     /// Nanoseconds that its backends take on average; 0 if none was measured.

@@ -137,7 +137,7 @@ mod tests {
         let registry = Registry::new(1);
         let (pool, name) = (registry.pool(&Arc::from("p")), Arc::from("b"));
         let address: Address = "10.0.0.1:80".parse().unwrap();
-        let lease = registry.backend(&pool, &name, &address, State::Up).lease();
+        let lease = registry.backend(&pool, &name, &address, State::Up).lease().unwrap();
         registry.sweep();
         assert_eq!(registry.backends().len(), 1);
         assert_eq!(registry.backends()[0].active(), 1);

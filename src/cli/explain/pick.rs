@@ -10,7 +10,10 @@ use crate::address::Address;
 use crate::balance::PolicyKind;
 use crate::balance::key::{KeyKind, Tuple};
 use crate::route::Split;
-use crate::snapshot::{Backend, Pool, Tried, split_key, split_pool};
+use crate::snapshot::{Backend, Pick, Pool, Tried, split_key, split_pool};
+
+/// Backends shown of those that a hash leads to.
+const CHOICES: usize = 3;
 
 /// Candidates shown of a pool; more are counted.
 const CANDIDATES: usize = 10;
@@ -116,15 +119,34 @@ pub fn of_pool(pool: &Pool, sni: Option<&str>, peers: &Peers) -> String {
         }
     };
     let hash = key.hash(&connection, pool.hash_seed);
-    let key = key_line(key, &connection, hash);
+    let slot = pool.policy.slot(hash).map_or_else(String::new, |slot| format!(", slot {slot}"));
+    let key = key_line(key, &connection);
+    let key = format!("key       {key}: hash {hash:#018x}{slot}\n");
+    let choices = choices(pool, hash);
+    let Some((first, next)) = choices.split_first() else {
+        return format!("{head}{key}backend   {NOTHING}\n");
+    };
+    let backend = format!("backend   {first}, while all backends are up\n");
+    let next = match next {
+        [] => "no other".to_owned(),
+        next => next.join(", then "),
+    };
+    format!("{head}{key}{backend}next      {next}\n")
+}
+
+/// The backends that a hash leads to, one after the other as those before it fail.
+fn choices(pool: &Pool, hash: u64) -> Vec<String> {
     // No policy that hashes draws a random number.
     let mut rng = fastrand::Rng::with_seed(0);
-    let picked = pool.pick(&Tried::default(), || hash, &mut rng);
-    let backend = match picked.and_then(|index| pool.backends.get(index)) {
-        Some(backend) => format!("{}, while all backends are up", describe(backend)),
-        None => NOTHING.to_owned(),
-    };
-    format!("{head}{key}backend   {backend}\n")
+    let mut tried = Tried::default();
+    let mut choices = Vec::new();
+    while choices.len() < CHOICES
+        && let Pick::Backend(index, _) = pool.pick(&tried, || hash, &mut rng)
+    {
+        choices.push(describe(&pool.backends[index]));
+        tried.add(index);
+    }
+    choices
 }
 
 /// The pool of a split, and what it picks.
@@ -149,9 +171,9 @@ pub fn of_split(split: &Split, pools: &[Arc<Pool>], sni: Option<&str>, peers: &P
 /// What ends such a connection with `no_backend`.
 const NOTHING: &str = "none: every weight is 0 (no_backend)";
 
-fn key_line(key: KeyKind, connection: &Tuple<'_>, hash: u64) -> String {
+fn key_line(key: KeyKind, connection: &Tuple<'_>) -> String {
     let client = connection.client.ip();
-    let input = match (key, connection.sni) {
+    match (key, connection.sni) {
         (KeyKind::FiveTuple, _) => {
             format!("tcp {} to {}", connection.client, connection.local)
         }
@@ -159,8 +181,7 @@ fn key_line(key: KeyKind, connection: &Tuple<'_>, hash: u64) -> String {
         (KeyKind::Sni, None) => format!("{client}, for want of a name"),
         (KeyKind::Source, _) => client.to_string(),
         (KeyKind::SourceNet, _) => format!("the network of {client}"),
-    };
-    format!("key       {input}: hash {hash:#018x}\n")
+    }
 }
 
 /// How a policy that does not hash picks.
@@ -185,7 +206,8 @@ fn candidates(pool: &Pool) -> String {
     }
     let mut out = String::new();
     for backend in usable.iter().take(CANDIDATES) {
-        out += &format!("          {}, weight {}\n", describe(backend), backend.weight);
+        let backup = if backend.backup { ", backup" } else { "" };
+        out += &format!("          {}, weight {}{backup}\n", describe(backend), backend.weight);
     }
     match usable.len().checked_sub(CANDIDATES).filter(|more| *more > 0) {
         Some(more) => out + &format!("          ... {more} more\n"),

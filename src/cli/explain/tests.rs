@@ -30,11 +30,42 @@ ROUTE      CONDITIONS
 routes[0]  sni shop.example.com *.shop.example.com  matches
 
 pool      hashed, maglev of source
-key       192.0.2.7: hash 0x42236b243319bac0
+key       192.0.2.7: hash 0x42236b243319bac0, slot 45224
 backend   10.0.0.2:443, while all backends are up
+next      10.0.0.1:443
 ";
     let got = answer(ROUTES, "edge", &said("WWW.Shop.example.com.", &[]), "192.0.2.7");
     assert_eq!(got, expected);
+}
+
+/// The first and the next two choices, backups after the others, as failures would find them.
+#[test]
+fn a_hash_shows_where_it_goes_on() {
+    let yaml = |policy: &str| {
+        format!(
+            "listeners: {{ l: {{ bind: 192.0.2.1:443, pool: p }} }}
+pools: {{ p: {{ balance: {{ policy: {policy}, key: source }}, backends: [10.0.0.1:1, 10.0.0.2:1,
+  10.0.0.3:1, 10.0.0.4:1, {{ name: spare, address: 10.0.0.5:1, backup: true }}] }} }}"
+        )
+    };
+    let tail = |policy: &str| {
+        let text = answer(&yaml(policy), "l", &said("", &[]), "192.0.2.7");
+        text.split_once("key       ").unwrap().1.to_owned()
+    };
+    let key = "192.0.2.7: hash 0x42236b243319bac0";
+    for (policy, slot) in [("hash", ", slot 0"), ("ring", ", slot "), ("rendezvous", "\n")] {
+        let text = tail(policy);
+        assert!(text.starts_with(&format!("{key}{slot}")), "{policy}: {text}");
+        let next = text.split_once("\nnext      ").unwrap().1;
+        assert_eq!(next.matches("10.0.0.").count(), 2, "{text}");
+    }
+    let few = yaml("maglev").replace("10.0.0.2:1,\n  10.0.0.3:1, 10.0.0.4:1, ", "");
+    let text = answer(&few, "l", &said("", &[]), "192.0.2.7");
+    assert!(text.ends_with("all backends are up\nnext      spare at 10.0.0.5:1\n"), "{text}");
+    let alone = few.replace(", { name: spare, address: 10.0.0.5:1, backup: true }", "");
+    let alone = alone.replace("10.0.0.1:1, {", "10.0.0.1:1 ] } } #");
+    let text = answer(&alone, "l", &said("", &[]), "192.0.2.7");
+    assert!(text.ends_with("next      no other\n"), "{text}");
 }
 
 #[test]
@@ -78,8 +109,9 @@ backend   in turn, by weight, of
     let named = "\
 split     by source
 pool      named, maglev of sni
-key       a.example: hash 0x6c888a4731807849
+key       a.example: hash 0x6c888a4731807849, slot 25736
 backend   b1 at 10.0.1.1:443, while all backends are up
+next      10.0.1.2:443
 ";
     check("edge", &said("a.example", &[]), "::ffff:10.1.1.1", named);
     let nameless = "key       10.1.1.1, for want of a name: hash ";

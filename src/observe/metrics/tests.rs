@@ -110,7 +110,7 @@ fn text_is_strict_and_odd_names_arrive() {
     backend.connected(0);
     backend.connect_failed(1, ConnectFailure::LocalPorts);
     backend.passed(0, Direction::Out, 9);
-    let _lease = backend.lease();
+    let _lease = backend.lease().unwrap();
 
     let parsed = Parsed::read(&fixture.render());
     let (l, p, b) = (("listener", ODD), ("pool", ODD), ("backend", ODD));
@@ -207,7 +207,7 @@ fn process_series_are_those_of_this_process() {
 #[test]
 fn removed_backend_keeps_series_while_it_has_sessions() {
     let mut fixture = Fixture::new("l", &["b1", "b2"]);
-    let lease = fixture.snapshot.pools[0].backends[0].state.lease();
+    let lease = fixture.snapshot.pools[0].backends[0].state.lease().unwrap();
     let name = lease.backend().name();
     let address = lease.backend().address.clone();
     fixture.replace("l", &["b2"]);

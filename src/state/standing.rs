@@ -1,0 +1,275 @@
+//! What picks look at of a backend: one word, those of a pool side by side in memory, so that a
+//! policy that compares a thousand backends reads a few kilobytes and not a thousand cache lines.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::health::State;
+
+/// The pull of a backend that gets its full share; less while it warms up.
+pub const FULL_PULL: u8 = 100;
+
+/// Words allocated at once.
+const CHUNK: usize = 64;
+
+/// Lowest bits: sessions and attempts. Above them what control says of the backend.
+const ACTIVE: u64 = u32::MAX as u64;
+const STATE_SHIFT: u32 = 32;
+const STATE: u64 = 0xf << STATE_SHIFT;
+const SHORT_SHIFT: u32 = 40;
+/// What is missing to [`FULL_PULL`].
+const SHORT: u64 = 0xff << SHORT_SHIFT;
+
+/// The word of one backend. Workers count in it through leases alone; control writes the rest.
+#[derive(Debug, Default)]
+pub struct Word {
+    bits: AtomicU64,
+    /// The most sessions and attempts; `u32::MAX` is no bound. Control writes: who waits for a
+    /// place sees at once what a reload has made of it.
+    max: AtomicU32,
+}
+
+/// A word as it was when it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing(u64);
+
+impl Standing {
+    /// Sessions and attempts.
+    pub fn active(self) -> u32 {
+        (self.0 & ACTIVE) as u32
+    }
+
+    /// Its state.
+    pub fn state(self) -> State {
+        let value = ((self.0 & STATE) >> STATE_SHIFT) as u8;
+        State::ALL.into_iter().find(|&state| state as u8 == value).unwrap_or(State::Unknown)
+    }
+
+    /// Whether its state is [`State::Up`].
+    pub fn is_up(self) -> bool {
+        self.0 & STATE == (State::Up as u64) << STATE_SHIFT
+    }
+
+    /// How much of its share it gets, 1 to [`FULL_PULL`].
+    pub fn pull(self) -> u8 {
+        FULL_PULL - ((self.0 & SHORT) >> SHORT_SHIFT) as u8
+    }
+}
+
+impl Word {
+    /// Reads it.
+    pub fn get(&self) -> Standing {
+        Standing(self.bits.load(Relaxed))
+    }
+
+    /// Whether there is no place left, as it was when `standing` was read.
+    pub fn is_full(&self, standing: Standing) -> bool {
+        standing.active() >= self.max.load(Relaxed)
+    }
+
+    /// Sets the most sessions and attempts; `u32::MAX` is no bound. Control only.
+    pub fn set_max(&self, max: u32) {
+        self.max.store(max, Relaxed);
+    }
+
+    /// Sets the state. Control only.
+    pub fn set_state(&self, state: State) {
+        self.set(STATE, (state as u64) << STATE_SHIFT);
+    }
+
+    /// Sets the pull, 1 to [`FULL_PULL`]. Control only.
+    pub fn set_pull(&self, pull: u8) {
+        self.set(SHORT, u64::from(FULL_PULL.saturating_sub(pull.max(1))) << SHORT_SHIFT);
+    }
+
+    fn set(&self, mask: u64, value: u64) {
+        // Never refuses; a count that changes in between makes it try again.
+        let _before = self.bits.fetch_update(Relaxed, Relaxed, |bits| Some(bits & !mask | value));
+    }
+
+    /// Takes a place if there is one; the count is never above the bound, whoever else tries.
+    pub(super) fn enter(&self) -> bool {
+        let max = self.max.load(Relaxed);
+        if max == u32::MAX {
+            self.bits.fetch_add(1, Relaxed);
+            return true;
+        }
+        let enter = |bits: u64| ((bits & ACTIVE) < u64::from(max)).then_some(bits + 1);
+        self.bits.fetch_update(Relaxed, Relaxed, enter).is_ok()
+    }
+
+    /// Gives a place back. What follows on this thread is seen only after it, so that whoever
+    /// waits for a place has either been seen to wait or sees the place.
+    pub(super) fn leave(&self) {
+        self.bits.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Words next to each other.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Chunk([Word; CHUNK]);
+
+/// The words of a pool's backends, kept over reloads.
+#[derive(Debug, Default)]
+pub struct Board {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    chunks: Vec<Arc<Chunk>>,
+    /// Numbers given back.
+    free: Vec<u32>,
+    next: u32,
+}
+
+/// A backend's word and where it is on the board; given back when dropped.
+#[derive(Debug)]
+pub struct Seat {
+    board: Arc<Board>,
+    chunk: Arc<Chunk>,
+    number: u32,
+}
+
+impl Board {
+    /// A word for one more backend. First come, first seated, so that a new pool's words are in
+    /// the order of its backends.
+    pub fn seat(self: &Arc<Self>, state: State) -> Seat {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = inner.free.pop().unwrap_or_else(|| {
+            inner.next += 1;
+            inner.next - 1
+        });
+        let at = number as usize / CHUNK;
+        if at == inner.chunks.len() {
+            inner.chunks.push(Arc::new(Chunk(std::array::from_fn(|_| Word::default()))));
+        }
+        let seat = Seat { board: self.clone(), chunk: inner.chunks[at].clone(), number };
+        seat.word().bits.store((state as u64) << STATE_SHIFT, Relaxed);
+        seat.word().set_max(u32::MAX);
+        seat
+    }
+}
+
+impl Seat {
+    /// The word.
+    pub fn word(&self) -> &Word {
+        &self.chunk.0[self.number as usize % CHUNK]
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut inner = self.board.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.free.push(self.number);
+    }
+}
+
+/// The words of some backends of a board, by index.
+#[derive(Debug)]
+pub struct Words {
+    chunks: Box<[Arc<Chunk>]>,
+    numbers: Box<[u32]>,
+}
+
+impl Words {
+    /// Those at `seats`, which are of one board.
+    pub fn of<'a>(seats: impl Iterator<Item = &'a Seat>) -> Words {
+        let mut chunks: Vec<Arc<Chunk>> = Vec::new();
+        let number = |seat: &Seat| {
+            let known = chunks.iter().rposition(|chunk| Arc::ptr_eq(chunk, &seat.chunk));
+            let at = known.unwrap_or_else(|| {
+                chunks.push(seat.chunk.clone());
+                chunks.len() - 1
+            });
+            (at * CHUNK) as u32 + seat.number % CHUNK as u32
+        };
+        let numbers = seats.map(number).collect();
+        Words { chunks: chunks.into(), numbers }
+    }
+
+    /// The word of backend `index`.
+    pub fn word(&self, index: usize) -> &Word {
+        let number = self.numbers[index] as usize;
+        &self.chunks[number / CHUNK].0[number % CHUNK]
+    }
+
+    /// What the word of backend `index` says.
+    pub fn get(&self, index: usize) -> Standing {
+        self.word(index).get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_disturb_each_other() {
+        let board = Arc::new(Board::default());
+        let seat = board.seat(State::Unknown);
+        let word = seat.word();
+        assert!(word.enter() && word.enter());
+        for state in State::ALL {
+            for pull in [1, 10, FULL_PULL] {
+                word.set_pull(pull);
+                word.set_state(state);
+                let now = word.get();
+                assert_eq!((now.active(), now.state(), now.pull()), (2, state, pull));
+                assert_eq!(now.is_up(), state == State::Up);
+            }
+        }
+        word.leave();
+        assert_eq!(word.get().active(), 1);
+        word.set_pull(0);
+        assert_eq!(word.get().pull(), 1);
+    }
+
+    #[test]
+    fn seats_are_taken_again() {
+        let board = Arc::new(Board::default());
+        let mut seats: Vec<Seat> = (0..130).map(|_| board.seat(State::Up)).collect();
+        seats[7].word().set_state(State::Down);
+        assert!(seats[129].word().enter());
+        seats[7].word().set_max(3);
+        let words = Words::of(seats.iter());
+        assert_eq!(words.get(7).state(), State::Down);
+        assert_eq!((words.get(128).active(), words.get(129).active()), (0, 1));
+        assert_eq!(words.chunks.len(), 3);
+        drop(seats.remove(7));
+        let again = board.seat(State::Up);
+        assert_eq!(again.number, 7);
+        let standing = again.word().get();
+        assert_eq!(standing, Standing((State::Up as u64) << STATE_SHIFT));
+        assert!(!again.word().is_full(standing));
+    }
+
+    #[test]
+    fn a_cap_holds_exactly() {
+        const CAP: u32 = 3;
+        let board = Arc::new(Board::default());
+        let seat = board.seat(State::Up);
+        seat.word().set_max(CAP);
+        let full = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        if !seat.word().enter() {
+                            full.fetch_add(1, Relaxed);
+                            continue;
+                        }
+                        let active = seat.word().get().active();
+                        assert!((1..=CAP).contains(&active), "{active}");
+                        seat.word().leave();
+                    }
+                });
+            }
+        });
+        assert_eq!(seat.word().get().active(), 0);
+        seat.word().set_max(1);
+        assert!(seat.word().enter() && !seat.word().enter());
+        assert!(seat.word().is_full(seat.word().get()));
+    }
+}
