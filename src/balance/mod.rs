@@ -3,6 +3,7 @@
 //! A [`Policy`] is built once per configuration and then only read. What changes between picks
 //! comes in as arguments: the view, the connection's hash, the pool's ticket counter, an rng.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
@@ -120,6 +121,15 @@ pub trait View {
     fn active(&self, index: usize) -> u32;
     /// Its weight; 0 is never usable.
     fn weight(&self, index: usize) -> u16;
+    /// Its load, if it is usable; as one look, for policies that look at many.
+    fn load(&self, index: usize) -> Option<Load> {
+        self.usable(index).then(|| Load::of(self, index))
+    }
+    /// The usable backend with the least load, each of equals with the same chance, where the view
+    /// can tell without a look at each.
+    fn least(&self, _rng: &mut fastrand::Rng) -> Option<usize> {
+        None
+    }
     /// How much of its share it gets, in percent: less than 100 while it warms up. Policies that go
     /// by load count it into the weight; for the others the view makes it unusable now and then.
     fn pull(&self, _index: usize) -> u8 {
@@ -297,15 +307,26 @@ impl Policy {
     }
 }
 
-/// What a backend's load is for: its weight times its pull.
-fn share(view: &impl View, index: usize) -> u32 {
-    u32::from(view.weight(index)) * u32::from(view.pull(index))
+/// What a backend has to carry, and what share of the whole is meant for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Sessions and attempts.
+    pub active: u32,
+    /// Weight times pull.
+    pub share: u32,
 }
 
-/// Orders two backends by the load they would have with one more connection, for their share:
-/// `(active + 1) / share`, compared by cross-multiplication. The `+ 1` makes a heavy backend
-/// preferred among idle ones. HAProxy's `leastconn` orders by the same quotient.
-fn by_load(a: (u32, u32), b: (u32, u32)) -> std::cmp::Ordering {
-    let ahead = |active: u32, other: u32| (u64::from(active) + 1) * u64::from(other);
-    ahead(a.0, b.1).cmp(&ahead(b.0, a.1))
+impl Load {
+    fn of(view: &(impl View + ?Sized), index: usize) -> Load {
+        let share = u32::from(view.weight(index)) * u32::from(view.pull(index));
+        Load { active: view.active(index), share }
+    }
+
+    /// Orders by what it would be with one more connection: `(active + 1) / share`, compared by
+    /// cross-multiplication. The `+ 1` makes a heavy backend preferred among idle ones. HAProxy's
+    /// `leastconn` orders by the same quotient.
+    fn compare(self, other: Load) -> Ordering {
+        let ahead = |a: Load, b: Load| (u64::from(a.active) + 1) * u64::from(b.share);
+        ahead(self, other).cmp(&ahead(other, self))
+    }
 }

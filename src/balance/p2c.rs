@@ -7,15 +7,14 @@
 use std::cmp::Ordering;
 
 use super::random::Random;
-use super::{View, by_load, share};
+use super::{Load, View};
 
 /// The less loaded of two draws; the only usable backend stands alone, and of equals the first
 /// draw stays.
 pub(super) fn pick(random: &Random, view: &impl View, rng: &mut fastrand::Rng) -> Option<usize> {
     let (first, second) = draw(random, view, rng)?;
     let Some(second) = second else { return Some(first) };
-    let load = |index| (view.active(index), share(view, index));
-    match by_load(load(second), load(first)) {
+    match Load::of(view, second).compare(Load::of(view, first)) {
         Ordering::Less => Some(second),
         Ordering::Equal | Ordering::Greater => Some(first),
     }

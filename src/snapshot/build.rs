@@ -73,6 +73,12 @@ fn build_listener(
     }
 }
 
+/// Whether picks have no reason to tell two idle backends apart.
+fn is_like(a: &config::Backend, b: &config::Backend) -> bool {
+    let differ = a.weight != b.weight || a.weight == 0;
+    !differ && !a.backup && a.max_connections.is_none()
+}
+
 fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Pool, BuildError> {
     // The order of the file means nothing: hash policies must pick alike on every instance.
     let mut keyed: Vec<(String, &config::Backend)> =
@@ -119,6 +125,7 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         words: Words::of(backends.iter().map(|backend| backend.state.seat())),
         backends,
         members: keyed.iter().map(member).collect(),
+        alike: keyed.iter().all(|(_, backend)| is_like(backend, keyed[0].1)),
         capped: keyed.iter().any(|(_, backend)| backend.max_connections.is_some()),
         up_weight: AtomicU32::new(0),
         connect: pool.connect,

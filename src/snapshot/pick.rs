@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::pool::{Pool, Tried};
-use crate::balance::{Policy, View};
+use crate::balance::{Load, Policy, View};
 use crate::limits::PICK_RACES;
 use crate::state::{FULL_PULL, Full, Lease};
 
@@ -51,20 +51,10 @@ impl Pool {
     /// Picks a backend that is not among those tried, and takes a place on it. `hash` is asked for
     /// only by the policies that use it.
     pub fn pick(&self, tried: &Tried, hash: impl FnOnce() -> u64, rng: &mut fastrand::Rng) -> Pick {
-        let hashes = self.spec.policy.hashes();
-        let hash = if hashes { hash() } else { 0 };
-        let warming = self.state.warming();
-        let mut candidates = Candidates {
-            pool: self,
-            tried,
-            stage: STAGES[0],
-            // A key that hashes comes to a backend once, when that is warm enough for it.
-            salt: if warming && !hashes { rng.u64(..) } else { hash },
-            // Only this policy needs a clock, and what the pool is like.
-            latency: self.spec.policy.measures().then(|| (Instant::now(), self.state.latency())),
-        };
+        let hash = if self.spec.policy.hashes() { hash() } else { 0 };
+        let mut candidates = Candidates::new(self, tried, hash, rng);
         for _ in 0..PICK_RACES {
-            let Some(index) = candidates.find(warming, hash, rng) else {
+            let Some(index) = candidates.find(hash, rng) else {
                 return if candidates.would_have_room() {
                     Pick::BackendsFull
                 } else {
@@ -80,22 +70,42 @@ impl Pool {
         }
         Pick::BackendsFull
     }
+
+    /// The backend that [`Pool::pick`] would take a place on.
+    pub fn choose(&self, tried: &Tried, hash: u64, rng: &mut fastrand::Rng) -> Option<usize> {
+        Candidates::new(self, tried, hash, rng).find(hash, rng)
+    }
 }
 
 struct Candidates<'a> {
     pool: &'a Pool,
     tried: &'a Tried,
     stage: Stage,
+    warming: bool,
     /// Decides which of those that warm up are left out.
     salt: u64,
     /// The moment of the pick, and the latency of a backend that nothing is known of.
     latency: Option<(Instant, u64)>,
 }
 
-impl Candidates<'_> {
-    fn find(&mut self, warming: bool, hash: u64, rng: &mut fastrand::Rng) -> Option<usize> {
+impl<'a> Candidates<'a> {
+    fn new(pool: &'a Pool, tried: &'a Tried, hash: u64, rng: &mut fastrand::Rng) -> Self {
+        let (warming, policy) = (pool.state.warming(), pool.spec.policy);
+        Candidates {
+            pool,
+            tried,
+            stage: STAGES[0],
+            warming,
+            // A key that hashes comes to a backend once, when that is warm enough for it.
+            salt: if warming && !policy.hashes() { rng.u64(..) } else { hash },
+            // Only this policy needs a clock, and what the pool is like.
+            latency: policy.measures().then(|| (Instant::now(), pool.state.latency())),
+        }
+    }
+
+    fn find(&mut self, hash: u64, rng: &mut fastrand::Rng) -> Option<usize> {
         let stages = if self.pool.state.panic() { &PANIC[..] } else { &STAGES[..] };
-        for &stage in stages.iter().filter(|stage| warming || !stage.warms) {
+        for &stage in stages.iter().filter(|stage| self.warming || !stage.warms) {
             self.stage = stage;
             let policy: Option<&Policy> =
                 if stage.backups { self.pool.backups.as_ref() } else { Some(&self.pool.policy) };
@@ -132,16 +142,27 @@ impl View for Candidates<'_> {
     }
 
     fn usable(&self, index: usize) -> bool {
+        self.load(index).is_some()
+    }
+
+    fn load(&self, index: usize) -> Option<Load> {
         let (member, word) = (self.pool.members[index], self.pool.words.word(index));
         let standing = word.get();
-        member.weight > 0
+        let usable = member.weight > 0
             && member.backup == self.stage.backups
             && (self.stage.panic || standing.is_up())
             && !word.is_full(standing)
             && (!self.stage.warms
                 || standing.pull() == FULL_PULL
                 || self.is_warm_for(index, standing.pull()))
-            && !self.tried.contains(index)
+            && !self.tried.contains(index);
+        let share = u32::from(member.weight) * u32::from(standing.pull());
+        usable.then_some(Load { active: standing.active(), share })
+    }
+
+    fn least(&self, rng: &mut fastrand::Rng) -> Option<usize> {
+        let plain = self.pool.alike && self.tried.count() == 0 && !self.warming;
+        if plain && self.stage == STAGES[1] { self.pool.words.least_active(rng) } else { None }
     }
 
     fn active(&self, index: usize) -> u32 {
@@ -238,7 +259,9 @@ pools: {{ p: {{ health: off, {keys}, backends: {backends} }} }}"
         let check = |tried: &[usize], stage: Stage, weight: u32| {
             let mut before = Tried::default();
             tried.iter().for_each(|&index| before.add(index));
-            let view = Candidates { pool: &pool, tried: &before, stage, salt: 0, latency: None };
+            let mut rng = fastrand::Rng::with_seed(0);
+            let mut view = Candidates::new(&pool, &before, 0, &mut rng);
+            view.stage = stage;
             let usable = (0..4).filter(|&index| view.usable(index));
             let seen: u32 = usable.map(|index| u32::from(view.weight(index))).sum();
             assert_eq!((view.usable_weight(), seen), (weight, weight), "{tried:?} {stage:?}");

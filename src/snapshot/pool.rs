@@ -36,6 +36,8 @@ pub struct Pool {
     /// Σ of the weights of backends that are up, without backups, so that picks know without looking whether all
     /// are. Control writes, through [`Pool::weigh`]; workers read.
     pub(super) up_weight: AtomicU32,
+    /// Whether all backends have the same weight and no bound, and none is a backup.
+    pub(super) alike: bool,
     /// How backends are connected to.
     pub connect: Connect,
     /// Active checks.

@@ -171,7 +171,21 @@ impl Drop for Seat {
 pub struct Words {
     chunks: Box<[Arc<Chunk>]>,
     numbers: Box<[u32]>,
+    runs: Box<[Run]>,
 }
+
+/// Words that follow each other on the board as their backends do by index.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    chunk: usize,
+    from: usize,
+    count: usize,
+    /// Of the first of them.
+    index: usize,
+}
+
+/// The bits of a backend that is up and gets its full share, but for its count.
+const PLAIN: u64 = (State::Up as u64) << STATE_SHIFT;
 
 impl Words {
     /// Those at `seats`, which are of one board.
@@ -185,8 +199,39 @@ impl Words {
             });
             (at * CHUNK) as u32 + seat.number % CHUNK as u32
         };
-        let numbers = seats.map(number).collect();
-        Words { chunks: chunks.into(), numbers }
+        let numbers: Box<[u32]> = seats.map(number).collect();
+        Words { chunks: chunks.into(), runs: runs(&numbers), numbers }
+    }
+
+    /// Of the backends that are up and get their full share, one with the fewest sessions and
+    /// attempts, each of these with the same chance.
+    pub fn least_active(&self, rng: &mut fastrand::Rng) -> Option<usize> {
+        // Whatever is not plain is above every count.
+        let (mut least, mut equals, mut chosen) = (ACTIVE + 1, 0, None);
+        for run in &self.runs {
+            let of_run = self.counts(run).min().unwrap_or(u64::MAX);
+            if of_run > least || of_run > ACTIVE {
+                continue;
+            }
+            let here = self.counts(run).filter(|&count| count == of_run).count();
+            equals = if of_run < least { here } else { equals + here };
+            // The last of several runs stays with the probability of its share.
+            if of_run < least || rng.usize(..equals.max(1)) < here {
+                chosen = Some((run, here));
+            }
+            least = of_run;
+        }
+        let (run, here) = chosen?;
+        let mut equal = (0..).zip(self.counts(run)).filter(|&(_, count)| count == least);
+        // Where counts have changed meanwhile, any of the run was good a moment ago.
+        let offset = equal.nth(rng.usize(..here.max(1))).map_or(0, |(offset, _)| offset);
+        Some(run.index + offset)
+    }
+
+    /// The counts of a run; above [`ACTIVE`] where it is not plain.
+    fn counts(&self, run: &Run) -> impl Iterator<Item = u64> {
+        let words = &self.chunks[run.chunk].0[run.from..][..run.count];
+        words.iter().map(|word| word.bits.load(Relaxed) ^ PLAIN)
     }
 
     /// The word of backend `index`.
@@ -199,6 +244,18 @@ impl Words {
     pub fn get(&self, index: usize) -> Standing {
         self.word(index).get()
     }
+}
+
+fn runs(numbers: &[u32]) -> Box<[Run]> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (index, &number) in numbers.iter().enumerate() {
+        let (chunk, at) = (number as usize / CHUNK, number as usize % CHUNK);
+        match runs.last_mut() {
+            Some(run) if run.chunk == chunk && run.from + run.count == at => run.count += 1,
+            _ => runs.push(Run { chunk, from: at, count: 1, index }),
+        }
+    }
+    runs.into()
 }
 
 #[cfg(test)]
@@ -243,6 +300,38 @@ mod tests {
         let standing = again.word().get();
         assert_eq!(standing, Standing((State::Up as u64) << STATE_SHIFT));
         assert!(!again.word().is_full(standing));
+    }
+
+    /// In whatever order they were seated, and however many have the least.
+    #[test]
+    fn the_least_active_of_all() {
+        let board = Arc::new(Board::default());
+        let mut seats: Vec<Seat> = (0..200).map(|_| board.seat(State::Up)).collect();
+        let mut rng = fastrand::Rng::with_seed(4);
+        rng.shuffle(&mut seats);
+        seats.truncate(150);
+        let words = Words::of(seats.iter());
+        let in_order = seats.iter().map(|seat| u64::from(seat.number));
+        assert_eq!(words.runs.iter().map(|run| run.count).sum::<usize>(), 150);
+        assert_eq!(in_order.count(), 150);
+        for (index, seat) in seats.iter().enumerate() {
+            (0..index % 4).for_each(|_| assert!(seat.word().enter()));
+        }
+        // Of those with none, 0, 4, 8 …: one down, one warming up.
+        seats[0].word().set_state(State::Down);
+        seats[4].word().set_pull(50);
+        let mut counts = [0i32; 150];
+        for _ in 0..36_000 {
+            counts[words.least_active(&mut rng).unwrap()] += 1;
+        }
+        for (index, &count) in counts.iter().enumerate() {
+            let expected = if index % 4 == 0 && index > 4 { 1000 } else { 0 };
+            // Five standard deviations of a binomial are 156.
+            assert!((count - expected).abs() <= 156, "{index}: {count}");
+        }
+        seats.iter().for_each(|seat| seat.word().set_state(State::Down));
+        assert_eq!(words.least_active(&mut rng), None);
+        assert_eq!(Words::of([].iter()).least_active(&mut rng), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::address::Address;
 use crate::balance::PolicyKind;
 use crate::balance::key::{KeyKind, Tuple};
 use crate::route::Split;
-use crate::snapshot::{Backend, Pick, Pool, Tried, split_key, split_pool};
+use crate::snapshot::{Backend, Pool, Tried, split_key, split_pool};
 
 /// Backends shown of those that a hash leads to.
 const CHOICES: usize = 3;
@@ -141,7 +141,7 @@ fn choices(pool: &Pool, hash: u64) -> Vec<String> {
     let mut tried = Tried::default();
     let mut choices = Vec::new();
     while choices.len() < CHOICES
-        && let Pick::Backend(index, _) = pool.pick(&tried, || hash, &mut rng)
+        && let Some(index) = pool.choose(&tried, hash, &mut rng)
     {
         choices.push(describe(&pool.backends[index]));
         tried.add(index);
