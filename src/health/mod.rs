@@ -10,6 +10,9 @@ pub mod standing;
 
 pub mod panic;
 
+pub mod backoff;
+pub mod budget;
+
 pub use check::Check;
 pub use panic::in_panic;
 pub use schedule::Schedule;
