@@ -9,9 +9,11 @@ pub mod outlier;
 pub mod standing;
 
 pub mod panic;
+pub mod slow_start;
 
 pub mod backoff;
 pub mod budget;
+pub mod hedge;
 
 pub use check::Check;
 pub use panic::in_panic;
