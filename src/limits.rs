@@ -130,6 +130,13 @@ pub const CHECKS_IN_FLIGHT: usize = 512;
 /// Probes that wait for their backend to close as well; more are closed without a wait.
 pub const CHECKS_CLOSING: usize = 128;
 
+/// Failed connections in a row, the most that `outlier.consecutive_failures` may ask for.
+pub const CONSECUTIVE_FAILURES_MAX: u16 = 1000;
+
+/// Connections that the failure rate of a backend is taken over, the most that `outlier.window`
+/// may ask for.
+pub const OUTLIER_WINDOW_MAX: u16 = 2000;
+
 /// Worker threads the configuration may ask for.
 pub const WORKERS_MAX: usize = 256;
 

@@ -5,8 +5,9 @@ use super::State;
 /// What the checks of one backend have said so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
-    state: State,
-    /// Results in a row that contradict `state`.
+    /// What is thought of it: passes, or not; `None` before the first result.
+    passes: Option<bool>,
+    /// Results in a row that contradict `passes`.
     streak: u32,
     rise: u32,
     fall: u32,
@@ -18,15 +19,25 @@ impl Check {
         Check::with_state(State::Unknown, rise, fall)
     }
 
-    /// A backend of which something is known, from before a reload or from another process.
+    /// A backend of which something is known, from before a reload or from another process. One
+    /// that is ejected has passed its checks: else it would be down.
     pub fn with_state(state: State, rise: u32, fall: u32) -> Self {
         debug_assert!(rise > 0 && fall > 0);
-        Check { state, streak: 0, rise, fall }
+        let passes = match state {
+            State::Unknown => None,
+            State::Up | State::Ejected => Some(true),
+            State::Down => Some(false),
+        };
+        Check { passes, streak: 0, rise, fall }
     }
 
-    /// What is thought of the backend.
+    /// What is thought of the backend: never [`State::Ejected`], of which checks know nothing.
     pub fn state(&self) -> State {
-        self.state
+        match self.passes {
+            None => State::Unknown,
+            Some(true) => State::Up,
+            Some(false) => State::Down,
+        }
     }
 
     /// A reload's new numbers; the state and the streak stay. A streak that is now long enough
@@ -41,10 +52,10 @@ impl Check {
     /// The first result of an unknown backend decides alone: waiting for `rise` would keep a whole
     /// pool from starting, and waiting for `fall` would leave it undecided.
     pub fn on_result(&mut self, passed: bool) -> Option<State> {
-        let (agrees, needed) = match self.state {
-            State::Unknown => (false, 1),
-            State::Up => (passed, self.fall),
-            State::Down => (!passed, self.rise),
+        let (agrees, needed) = match self.passes {
+            None => (false, 1),
+            Some(true) => (passed, self.fall),
+            Some(false) => (!passed, self.rise),
         };
         if agrees {
             self.streak = 0;
@@ -55,8 +66,8 @@ impl Check {
             return None;
         }
         self.streak = 0;
-        self.state = if passed { State::Up } else { State::Down };
-        Some(self.state)
+        self.passes = Some(passed);
+        Some(self.state())
     }
 }
 
@@ -72,7 +83,7 @@ mod tests {
             None => '.',
             Some(State::Up) => 'U',
             Some(State::Down) => 'D',
-            Some(State::Unknown) => unreachable!("nobody is forgotten"),
+            Some(state) => unreachable!("checks made it {state}"),
         };
         results.chars().map(letter).collect()
     }
@@ -111,6 +122,7 @@ mod tests {
     fn known_state_is_not_decided_again() {
         assert_eq!(run(&mut Check::with_state(State::Up, 2, 3), "-+"), "..");
         assert_eq!(run(&mut Check::with_state(State::Down, 2, 3), "+-"), "..");
+        assert_eq!(run(&mut Check::with_state(State::Ejected, 2, 3), "+---"), "...D");
     }
 
     proptest! {

@@ -3,12 +3,22 @@
 use std::fmt;
 
 pub mod check;
-pub mod panic;
 pub mod schedule;
+
+pub mod outlier;
+pub mod standing;
+
+pub mod panic;
+pub mod slow_start;
+
+pub mod backoff;
+pub mod budget;
+pub mod hedge;
 
 pub use check::Check;
 pub use panic::in_panic;
 pub use schedule::Schedule;
+pub use standing::Standing;
 
 /// What checks and connections say of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,11 +30,13 @@ pub enum State {
     Up = 1,
     /// Failed its checks.
     Down = 2,
+    /// Passed its checks, or is not checked, but failed real connections.
+    Ejected = 3,
 }
 
 impl State {
     /// Every state.
-    pub const ALL: [State; 3] = [State::Unknown, State::Up, State::Down];
+    pub const ALL: [State; 4] = [State::Unknown, State::Up, State::Down, State::Ejected];
 
     /// The word in metrics, status and logs.
     pub fn name(self) -> &'static str {
@@ -32,6 +44,7 @@ impl State {
             State::Unknown => "unknown",
             State::Up => "up",
             State::Down => "down",
+            State::Ejected => "ejected",
         }
     }
 }

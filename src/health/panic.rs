@@ -7,7 +7,7 @@ use super::State;
 /// 0 never counts, and is never picked, in panic or not.
 ///
 /// `threshold` in percent of the weight: panic below it, and at 0 only when nothing is up; `None`
-/// is never. A backend that has not been checked yet counts as not up.
+/// is never. A backend that is ejected or has not been checked yet counts as not up.
 pub fn in_panic(threshold: Option<u8>, backends: impl IntoIterator<Item = (u16, State)>) -> bool {
     let Some(percent) = threshold else {
         return false;
@@ -25,7 +25,7 @@ pub fn in_panic(threshold: Option<u8>, backends: impl IntoIterator<Item = (u16, 
 
 #[cfg(test)]
 mod tests {
-    use super::State::{Down, Unknown, Up};
+    use super::State::{Down, Ejected, Unknown, Up};
     use super::*;
 
     #[test]
@@ -36,6 +36,7 @@ mod tests {
         };
         check(Some(0), &[(1, Down), (1, Down)], true);
         check(Some(0), &[(1, Down), (1, Unknown)], true);
+        check(Some(0), &[(1, Down), (1, Ejected)], true);
         check(Some(0), &[(256, Down), (1, Up)], false);
         check(None, &[(1, Down), (1, Down)], false);
 

@@ -22,6 +22,7 @@ impl Oracle {
             State::Unknown => (1, passed),
             State::Up => (fall, false),
             State::Down => (rise, true),
+            State::Ejected => unreachable!("checks eject nobody"),
         };
         let latest = self.results.iter().rev().take(needed as usize);
         let due = self.results.len() >= needed as usize
