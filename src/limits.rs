@@ -130,12 +130,28 @@ pub const CHECKS_IN_FLIGHT: usize = 512;
 /// Probes that wait for their backend to close as well; more are closed without a wait.
 pub const CHECKS_CLOSING: usize = 128;
 
+/// The longest first wait of a connection that has tried every backend; doubled each round.
+pub const BACKOFF_BASE: Duration = Duration::from_millis(25);
+
+/// The longest such wait.
+pub const BACKOFF_CAP: Duration = Duration::from_secs(1);
+
+/// Backends waiting for control to look at them.
+pub const ALARMS: usize = 1024;
+
 /// Failed connections in a row, the most that `outlier.consecutive_failures` may ask for.
 pub const CONSECUTIVE_FAILURES_MAX: u16 = 1000;
 
 /// Connections that the failure rate of a backend is taken over, the most that `outlier.window`
 /// may ask for.
 pub const OUTLIER_WINDOW_MAX: u16 = 2000;
+
+/// Connections at a time that may try an ejected backend, the most that
+/// `outlier.trial_connections` may ask for.
+pub const TRIAL_CONNECTIONS_MAX: u8 = 100;
+
+/// The largest `connect.retry_budget`, in percent: every connection may be tried twice.
+pub const RETRY_BUDGET_MAX: u8 = 100;
 
 /// Worker threads the configuration may ask for.
 pub const WORKERS_MAX: usize = 256;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::{
-    Connect, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, OnTimeout, PanicThreshold,
-    Preread, Queueing, Shutdown, Timeouts, Workers,
+    Connect, HealthCheck, HedgeAfter, Log, LogFormat, LogLevel, MaxConnections, OnTimeout, Outlier,
+    PanicThreshold, Preread, Queueing, Shutdown, Timeouts, Workers,
 };
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
+use crate::health::outlier::{Rate, Terms, Thresholds};
 
 pub(super) const WORKERS: Workers = Workers::Auto;
 pub(super) const HASH_SEED: u64 = 0;
@@ -48,5 +49,26 @@ pub(super) const HEALTH: HealthCheck = HealthCheck {
     fall: 3,
 };
 pub(super) const PANIC_THRESHOLD: PanicThreshold = PanicThreshold::Percent(0);
-pub(super) const CONNECT: Connect = Connect { timeout: Duration::from_secs(1), attempts: 3 };
+pub(super) const FAILURE_WINDOW: u16 = 100;
+pub(super) const FAILURE_VOLUME: u16 = 20;
+pub(super) const OUTLIER: Outlier = Outlier {
+    thresholds: Thresholds {
+        consecutive: Some(3),
+        rate: Some(Rate { percent: 50, window: FAILURE_WINDOW, volume: FAILURE_VOLUME }),
+    },
+    early_close: false,
+    terms: Terms {
+        base_ejection: Duration::from_secs(10),
+        max_ejection: Duration::from_secs(300),
+        trial_connections: 1,
+    },
+    max_ejected_percent: 50,
+};
+pub(super) const CONNECT: Connect = Connect {
+    timeout: Duration::from_secs(1),
+    attempts: 3,
+    total_timeout: Duration::from_secs(5),
+    hedge_after: HedgeAfter::Off,
+    retry_budget: Some(20),
+};
 pub(super) const QUEUE: Queueing = Queueing { max: 0, timeout: Duration::from_secs(1) };

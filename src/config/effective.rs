@@ -10,10 +10,12 @@ use serde::{Serialize, Serializer};
 use super::units::{Bytes, Short};
 use super::words::{LOG_FORMATS, LOG_LEVELS, ON_TIMEOUT, word};
 use super::{
-    AccessLog, Action, Admin, Backend, Config, HealthCheck, Listener, LogTarget, MaxConnections,
-    PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
+    AccessLog, Action, Admin, Backend, Config, Connect, HealthCheck, HedgeAfter, Listener,
+    LogTarget, MaxConnections, Outlier, PanicThreshold, Pool, Preread, Route, Share, Timeouts,
+    Workers,
 };
 use crate::balance::{PolicyKind, Spec};
+use crate::health::outlier::Thresholds;
 use crate::route::RouteSpec;
 
 /// `config` for any serde format.
@@ -295,6 +297,7 @@ struct FilePool<'a> {
     balance: FileBalance,
     backends: Vec<FileBackend<'a>>,
     health: OffOr<FileHealth>,
+    outlier: OffOr<FileOutlier>,
     panic_threshold: Scalar,
     connect: FileConnect,
     slow_start: OffOr<String>,
@@ -308,14 +311,12 @@ impl<'a> FilePool<'a> {
             balance: FileBalance::new(&pool.balance),
             backends: pool.backends.iter().map(FileBackend::new).collect(),
             health: off_or(pool.health.as_ref(), FileHealth::new),
+            outlier: off_or(pool.outlier.as_ref(), FileOutlier::new),
             panic_threshold: match pool.panic_threshold {
                 PanicThreshold::Percent(percent) => Scalar::Number(u64::from(percent)),
                 PanicThreshold::Off => Scalar::Word("off"),
             },
-            connect: FileConnect {
-                timeout: short(pool.connect.timeout),
-                attempts: pool.connect.attempts,
-            },
+            connect: FileConnect::new(&pool.connect),
             slow_start: off_or(pool.slow_start, short),
             max_connections: off_or(pool.max_connections, |max| max),
             queue: FileQueue {
@@ -401,7 +402,58 @@ struct FileQueue {
 }
 
 #[derive(Serialize)]
+struct FileOutlier {
+    consecutive_failures: OffOr<u16>,
+    failure_percent: OffOr<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minimum_volume: Option<u16>,
+    early_close: bool,
+    base_ejection: String,
+    max_ejection: String,
+    max_ejected_percent: u8,
+    trial_connections: u8,
+}
+
+impl FileOutlier {
+    fn new(outlier: &Outlier) -> Self {
+        let Thresholds { consecutive, rate } = outlier.thresholds;
+        FileOutlier {
+            consecutive_failures: off_or(consecutive, |count| count),
+            failure_percent: off_or(rate, |rate| rate.percent),
+            window: rate.map(|rate| rate.window),
+            minimum_volume: rate.map(|rate| rate.volume),
+            early_close: outlier.early_close,
+            base_ejection: short(outlier.terms.base_ejection),
+            max_ejection: short(outlier.terms.max_ejection),
+            max_ejected_percent: outlier.max_ejected_percent,
+            trial_connections: outlier.terms.trial_connections,
+        }
+    }
+}
+
+#[derive(Serialize)]
 struct FileConnect {
     timeout: String,
     attempts: usize,
+    total_timeout: String,
+    hedge_after: Scalar,
+    retry_budget: OffOr<u8>,
+}
+
+impl FileConnect {
+    fn new(connect: &Connect) -> Self {
+        FileConnect {
+            timeout: short(connect.timeout),
+            attempts: connect.attempts,
+            total_timeout: short(connect.total_timeout),
+            hedge_after: match connect.hedge_after {
+                HedgeAfter::Off => Scalar::Word("off"),
+                HedgeAfter::Auto => Scalar::Word("auto"),
+                HedgeAfter::After(after) => Scalar::Text(short(after)),
+            },
+            retry_budget: off_or(connect.retry_budget, |percent| percent),
+        }
+    }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::balance;
+use crate::health::outlier::{Terms, Thresholds};
 use crate::limits::CONFIG_BYTES;
 use crate::route::{RouteSpec, Split};
 
@@ -24,12 +25,14 @@ mod address;
 mod backend;
 mod bind;
 mod compile;
+mod connect;
 mod defaults;
 mod document;
 mod effective;
 mod error;
 mod flags;
 mod listener;
+mod outlier;
 mod pool;
 mod prefix;
 mod report;
@@ -361,6 +364,8 @@ pub struct Pool {
     pub backends: Vec<Backend>,
     /// Active checks; `None` when off.
     pub health: Option<HealthCheck>,
+    /// What real connections say of backends; `None` when off.
+    pub outlier: Option<Outlier>,
     /// When the state of backends is ignored.
     pub panic_threshold: PanicThreshold,
     /// How a backend is connected to.
@@ -381,6 +386,7 @@ impl Pool {
             balance: defaults::BALANCE,
             backends,
             health: Some(defaults::HEALTH),
+            outlier: Some(defaults::OUTLIER),
             panic_threshold: defaults::PANIC_THRESHOLD,
             connect: defaults::CONNECT,
             slow_start: None,
@@ -444,11 +450,42 @@ pub enum PanicThreshold {
     Off,
 }
 
+/// Passive detection: backends that real connections fail on are ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlier {
+    /// What makes a backend an outlier.
+    pub thresholds: Thresholds,
+    /// Whether a connection counts as failed that the backend ends before its first byte.
+    pub early_close: bool,
+    /// How long ejections last, and how they end.
+    pub terms: Terms,
+    /// Backends of the pool that may be ejected at a time.
+    pub max_ejected_percent: u8,
+}
+
 /// How a backend is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
     /// Of one attempt.
     pub timeout: Duration,
-    /// Different backends tried, 1 to [`crate::limits::ATTEMPTS_MAX`].
+    /// Attempts of one connection, 1 to [`crate::limits::ATTEMPTS_MAX`]; on different backends
+    /// while there are any.
     pub attempts: usize,
+    /// Of all attempts of one connection, and the waits between them.
+    pub total_timeout: Duration,
+    /// When an attempt that is pending gets company.
+    pub hedge_after: HedgeAfter,
+    /// Attempts beyond the first, in percent of connections; `None`: however many.
+    pub retry_budget: Option<u8>,
+}
+
+/// When an attempt that is pending gets company.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HedgeAfter {
+    /// Never.
+    Off,
+    /// When it takes longer than nearly all connects of the pool lately.
+    Auto,
+    /// After this long.
+    After(Duration),
 }

@@ -4,21 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backend::backends;
+use super::connect::connect;
 use super::error::Problem;
+use super::outlier::outlier;
 use super::report::Report;
 use super::units::Short;
 use super::value::{Named, Value};
 use super::warning::Suspicion;
-use super::{Connect, HealthCheck, PanicThreshold, Pool, Queueing, defaults, words};
+use super::{HealthCheck, PanicThreshold, Pool, Queueing, defaults, words};
 use crate::balance::{Bound, PolicyKind, Spec};
 use crate::limits::{
-    ATTEMPTS_MAX, DURATION_MAX, MAGLEV_TABLE_MAX, QUEUE_MAX, RING_POINTS, RING_POINTS_PER_WEIGHT,
+    DURATION_MAX, MAGLEV_TABLE_MAX, QUEUE_MAX, RING_POINTS, RING_POINTS_PER_WEIGHT,
 };
 
 pub(super) const POOL: &[&str] = &[
     "balance",
     "backends",
     "health",
+    "outlier",
     "panic_threshold",
     "connect",
     "slow_start",
@@ -27,10 +30,10 @@ pub(super) const POOL: &[&str] = &[
 ];
 pub(super) const BALANCE: &[&str] = &["policy", "key", "table_size", "bounded_load"];
 pub(super) const HEALTH: &[&str] = &["type", "interval", "timeout", "rise", "fall"];
-pub(super) const CONNECT: &[&str] = &["timeout", "attempts"];
 pub(super) const QUEUE: &[&str] = &["max", "timeout"];
 
-const ANY: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=DURATION_MAX;
+/// A duration that is some.
+pub(super) const ANY: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=DURATION_MAX;
 
 /// Reads one pool. The result means something only if nothing was reported.
 pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
@@ -51,6 +54,7 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
     let weight = pool.backends.iter().map(|backend| usize::from(backend.weight)).sum();
     pool.balance = table.read("balance", pool.balance, |v| balance(v, count, weight, report));
     pool.health = table.read("health", pool.health, |v| health(v, report));
+    pool.outlier = table.read("outlier", pool.outlier, |v| outlier(v, report));
     pool.panic_threshold =
         table.read("panic_threshold", pool.panic_threshold, |v| panic_threshold(v, report));
     pool.connect = table.read("connect", pool.connect, |v| connect(v, report));
@@ -211,18 +215,6 @@ fn panic_threshold(value: Value<'_>, report: &mut Report) -> Option<PanicThresho
     let expected = "`off` or a whole number of percent";
     let percent = value.integer(0..=100, expected, "off or 50", report)?;
     u8::try_from(percent).ok().map(PanicThreshold::Percent)
-}
-
-fn connect(value: Value<'_>, report: &mut Report) -> Option<Connect> {
-    let table = value.table(CONNECT, "a map with `timeout` and `attempts`", report)?;
-    let defaults = defaults::CONNECT;
-    Some(Connect {
-        timeout: table.read("timeout", defaults.timeout, |v| v.duration(ANY, report)),
-        attempts: table.read("attempts", defaults.attempts, |v| {
-            let attempts = v.integer(1..=ATTEMPTS_MAX as u64, "a whole number", "3", report)?;
-            usize::try_from(attempts).ok()
-        }),
-    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::document::{Kind, Node};
 use super::report::Report;
-use super::{Config, backend, compile, listener, pool, route};
+use super::{Config, backend, compile, connect, listener, outlier, pool, route};
 use super::{check_text, effective, effective_yaml, from_flags, parse, summary};
 
 const MINIMAL: &str = include_str!("../../conf/minimal.yaml");
@@ -63,7 +63,8 @@ fn full_shows_every_key() {
         (".pools.app", pool::POOL),
         (".pools.app.backends[]", backend::BACKEND),
         (".pools.app.health", pool::HEALTH),
-        (".pools.app.connect", pool::CONNECT),
+        (".pools.app.connect", connect::CONNECT),
+        (".pools.app.outlier", outlier::OUTLIER),
         (".pools.app.queue", pool::QUEUE),
         (".pools.cache.balance", pool::BALANCE),
     ];

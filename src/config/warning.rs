@@ -38,6 +38,19 @@ pub enum Suspicion {
          never matches; remove it"
     )]
     SourceOfUnix { route: usize },
+    #[error(
+        "total_timeout {} is shorter than timeout {}: no attempt gets its full time; make it longer",
+        .total,
+        .timeout
+    )]
+    ShortTotal { timeout: Short, total: Short },
+    #[error("with one attempt there is nothing that `hedge_after` could start; raise `attempts`")]
+    HedgeWithoutAttempts,
+    #[error(
+        "`consecutive_failures` and `failure_percent` are both off, so nothing is ever ejected; \
+         write `outlier: off`"
+    )]
+    NothingEjects,
     #[error("every backend is a backup, so all are used at once; make one a backend proper")]
     OnlyBackups,
     #[error("no backend has a `max_connections`, so nobody ever waits; set one, or remove `queue`")]

@@ -1,9 +1,11 @@
 //! One attempt to connect to a backend.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -15,6 +17,39 @@ use crate::state::{ConnectError, ConnectFailure};
 use crate::sys;
 use crate::sys::socket::TcpOptions;
 
+/// A connection that is being established. Dropped, it is given up.
+#[derive(Debug)]
+pub struct Connecting(Socket);
+
+impl Connecting {
+    /// Sends the first packet.
+    ///
+    /// # Errors
+    ///
+    /// It failed at once: no route, or our own fault.
+    pub fn start(address: &Address, options: &TcpOptions) -> Result<Connecting, ConnectError> {
+        let (fd, tcp) = match address {
+            Address::Ip(ip) => (start_tcp(*ip, options), true),
+            Address::Unix(path) => (start_unix(path), false),
+        };
+        let socket = fd.and_then(|fd| Socket::new(fd, tcp)).map_err(|e| classify(&e))?;
+        Ok(Connecting(socket))
+    }
+
+    /// Waits for the answer.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        self.0.poll_connected(cx).map_err(|error| classify(&error))
+    }
+
+    /// The socket, once [`Connecting::poll`] has said that it is established.
+    pub fn into_socket(self) -> Socket {
+        self.0
+    }
+}
+
+/// What an attempt ends with that has not been answered in time.
+pub const TIMED_OUT: ConnectError = ConnectError { reason: ConnectFailure::Timeout, ours: false };
+
 /// Connects within `timeout`.
 ///
 /// # Errors
@@ -25,16 +60,10 @@ pub async fn connect(
     options: &TcpOptions,
     timeout: Duration,
 ) -> Result<Socket, ConnectError> {
-    let (fd, tcp) = match address {
-        Address::Ip(ip) => (start_tcp(*ip, options), true),
-        Address::Unix(path) => (start_unix(path), false),
-    };
-    let mut socket = fd.and_then(|fd| Socket::new(fd, tcp)).map_err(|e| classify(&e))?;
-    match tokio::time::timeout(timeout, socket.connected()).await {
-        Ok(Ok(())) => Ok(socket),
-        Ok(Err(error)) => Err(classify(&error)),
-        Err(_) => Err(ConnectError { reason: ConnectFailure::Timeout, ours: false }),
-    }
+    let mut connecting = Connecting::start(address, options)?;
+    let answer = poll_fn(|cx| connecting.poll(cx));
+    tokio::time::timeout(timeout, answer).await.unwrap_or(Err(TIMED_OUT))?;
+    Ok(connecting.into_socket())
 }
 
 fn start_tcp(address: SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
@@ -129,6 +158,6 @@ mod tests {
             }
             assert!(held.len() < 16, "the backlog never filled");
         };
-        assert_eq!(failure, ConnectError { reason: ConnectFailure::Timeout, ours: false });
+        assert_eq!(failure, TIMED_OUT);
     }
 }

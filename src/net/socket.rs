@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
@@ -40,12 +40,9 @@ impl Socket {
     }
 
     /// Waits until a connect has ended, well or not.
-    pub async fn connected(&mut self) -> io::Result<()> {
-        self.fd.ready(Interest::WRITABLE).await?.retain_ready();
-        match sys::socket::take_error(&self.fd) {
-            None => Ok(()),
-            Some(error) => Err(error),
-        }
+    pub fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.fd.poll_write_ready(cx))?.retain_ready();
+        Poll::Ready(sys::socket::take_error(&self.fd).map_or(Ok(()), Err))
     }
 
     /// Reads into `buffer`; `Ok(None)` means not now, `Ok(Some(0))` the end of stream.
@@ -144,6 +141,14 @@ impl Socket {
             guard.clear_ready_matching(Ready::READABLE);
         }
         Ok(())
+    }
+
+    /// Whether the peer has sent RST, or could not be reached any more; if not, the task is woken
+    /// when that changes. What the peer sends meanwhile stays where it is.
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        // True as often as there is something new, which may be nothing but bytes.
+        while self.watch(cx) {}
+        self.silent_error()
     }
 
     /// Whether the socket has failed without a read or write telling: asked only after events

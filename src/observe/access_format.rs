@@ -21,11 +21,6 @@ pub(super) fn encode(out: &mut Vec<u8>, record: &Record, format: LogFormat) {
     out.push(b'\n');
 }
 
-/// The outcome of an attempt, in one word.
-fn outcome(attempt: &Attempt) -> &'static str {
-    attempt.outcome.map_or_else(|failure| failure.name(), |()| "connected")
-}
-
 /// Milliseconds with up to three decimals.
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
@@ -89,7 +84,7 @@ impl Serialize for JsonAttempt<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_struct("attempt", 3)?;
         map.serialize_field("backend", &self.0.backend)?;
-        map.serialize_field("outcome", outcome(self.0))?;
+        map.serialize_field("outcome", self.0.outcome.name())?;
         map.serialize_field("ms", &milliseconds(self.0.took))?;
         map.end()
     }
@@ -166,7 +161,7 @@ fn text(out: &mut Vec<u8>, record: &Record) -> io::Result<()> {
 }
 
 fn attempt_text(attempt: &Attempt) -> String {
-    format!("{}:{}:{}", attempt.backend, outcome(attempt), milliseconds(attempt.took))
+    format!("{}:{}:{}", attempt.backend, attempt.outcome.name(), milliseconds(attempt.took))
 }
 
 /// One value: bare if it cannot be mistaken, else quoted as in JSON.
@@ -186,7 +181,7 @@ fn word(out: &mut Vec<u8>, value: Option<&str>) -> io::Result<()> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::state::{Asked, ConnectFailure, Termination};
+    use crate::state::{Asked, AttemptOutcome, ConnectFailure, Termination};
     use crate::wire::Alpn;
 
     /// A record with something in every field.
@@ -207,12 +202,12 @@ pub(super) mod tests {
             attempts: vec![
                 Attempt {
                     backend: "b1".into(),
-                    outcome: Err(ConnectFailure::Refused),
+                    outcome: AttemptOutcome::Failed(ConnectFailure::Refused),
                     took: Duration::from_micros(412),
                 },
                 Attempt {
                     backend: "b2".into(),
-                    outcome: Ok(()),
+                    outcome: AttemptOutcome::Connected,
                     took: Duration::from_nanos(1_000_999),
                 },
             ],

@@ -102,6 +102,11 @@ pub(super) const BACKEND: &[Family<Backend>] = &[
             out.with("direction", "out", b.counts.bytes_out);
         },
     ),
+    counter(
+        "pointsman_backend_ejections_total",
+        "Times that real connections got the backend ejected.",
+        |b, out| out.is(b.counts.ejections),
+    ),
     counter("pointsman_backend_checks_total", "Finished health checks.", |b, out| {
         out.with("result", "pass", b.counts.checks_passed);
         out.with("result", "fail", b.counts.checks_failed);
@@ -113,6 +118,14 @@ pub(super) const POOL: &[Family<Pool>] = &[
     counter("pointsman_pool_retries_total", "Attempts to connect after a failed one.", |p, out| {
         out.is(p.retries);
     }),
+    counter("pointsman_pool_hedges_total", "Attempts beside one that was pending.", |p, out| {
+        out.is(p.hedges);
+    }),
+    counter(
+        "pointsman_pool_budget_exhausted_total",
+        "Attempts that the retry budget did not allow.",
+        |p, out| out.is(p.budget_exhausted),
+    ),
     counter(
         "pointsman_pool_no_backend_total",
         "Connections that found no backend to go to.",

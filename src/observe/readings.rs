@@ -34,6 +34,8 @@ pub(super) struct Backend {
 pub(super) struct Pool {
     name: Arc<str>,
     pub retries: u64,
+    pub hedges: u64,
+    pub budget_exhausted: u64,
     pub no_backend: u64,
     pub waiting: u32,
     pub panic: bool,
@@ -82,6 +84,8 @@ pub(super) fn pools(process: &Process, snapshot: &Snapshot) -> Vec<Pool> {
         .map(|pool| Pool {
             name: pool.name.clone(),
             retries: pool.retries_total(),
+            hedges: pool.hedges_total(),
+            budget_exhausted: pool.budget_exhausted_total(),
             no_backend: pool.no_backend_total(),
             waiting: pool.queue().waiting(),
             panic: pool.panic(),

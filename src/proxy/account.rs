@@ -11,7 +11,7 @@ use super::worker::Worker;
 use crate::address::Address;
 use crate::limits::LOGGED_ALPN;
 use crate::state::{
-    Asked, Attempt, ConnectFailure, Direction, ListenerState, LogMessage, Process, Record,
+    Asked, Attempt, AttemptOutcome, Direction, ListenerState, LogMessage, Process, Record,
     Termination,
 };
 use crate::wire::ClientHello;
@@ -105,14 +105,9 @@ impl Account {
     }
 
     /// Notes an attempt to connect.
-    pub fn attempted(
-        &mut self,
-        backend: &Arc<str>,
-        outcome: Result<(), ConnectFailure>,
-        took: Duration,
-    ) {
+    pub fn attempted(&mut self, backend: &Arc<str>, outcome: AttemptOutcome, took: Duration) {
         if let Some(record) = &mut self.record {
-            if outcome.is_ok() {
+            if outcome == AttemptOutcome::Connected {
                 record.backend = Some(backend.clone());
             }
             record.attempts.push(Attempt { backend: backend.clone(), outcome, took });
@@ -141,6 +136,11 @@ impl Account {
             Direction::Out => &self.bytes_out,
         };
         count.set(count.get() + bytes);
+    }
+
+    /// Bytes passed on to the backend so far.
+    pub fn bytes_in(&self) -> u64 {
+        self.bytes_in.get()
     }
 
     /// Says how the connection ends, now. It counts when the account is dropped, which is after,

@@ -5,6 +5,7 @@ mod accept;
 mod account;
 mod attempt;
 mod order;
+mod place;
 mod preread;
 mod session;
 pub mod worker;

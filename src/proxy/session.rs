@@ -13,11 +13,13 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::account::Account;
-use super::attempt::{Connected, Place, connect_any};
+use super::attempt::{Connected, connect_any};
 use super::order::Order;
+use super::place::Place;
 use super::preread::{Read, preread};
 use crate::address::Address;
 use crate::balance::key::Tuple;
+use crate::health::outlier::Failure;
 use crate::net::relay::{self, End, Side, relay};
 use crate::net::{Socket, close};
 use crate::route::Request;
@@ -108,12 +110,8 @@ async fn arrive(
     };
     // While it connects the session holds its pool, later its backend: never the configuration.
     drop(listener);
-    let connected = tokio::select! {
-        biased;
-        reason = order.received() => Err(reason),
-        result = Box::pin(connect_any(&pool, &connection, &options, account)) => result,
-    };
-    match connected {
+    let connect = connect_any(&mut client, &pool, &connection, &options, account, order);
+    match Box::pin(connect).await {
         Ok(connected) => Ok(Arrived { client, connected, first: bytes, timeouts }),
         Err(termination) => {
             drop((bytes, pool));
@@ -221,6 +219,10 @@ async fn carry(
     if let Some(took) = first_byte {
         place.pool.first_byte_seconds.record(worker.index, took);
     }
+    let backend_first = matches!(end, End::Closed(Side::Backend) | End::Reset(Side::Backend));
+    if first_byte.is_none() && backend_first && account.bytes_in() > 0 {
+        place.answered(Err(Failure::EarlyClose), &worker.process);
+    }
     account.first_byte(first_byte);
     match end {
         End::Closed(Side::Client) => Ended::told(Termination::ClientClosed),
@@ -281,6 +283,7 @@ impl relay::Session for Link<'_> {
             self.first_byte.set(Some(took));
             // At once: by the end of the session it would be old.
             self.place.took(now, took);
+            self.place.answered(Ok(()), &self.account.worker().process);
         }
         let worker = self.account.worker().index;
         self.account.passed(direction, bytes);

@@ -133,6 +133,7 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         slow_start: pool.slow_start,
         max_connections: pool.max_connections,
         queue: pool.queue,
+        outlier: pool.outlier,
         panic_threshold: pool.panic_threshold,
         state,
     };

@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use super::pool::{Pool, Tried};
 use crate::balance::{Load, Policy, View};
+use crate::health::State;
 use crate::limits::PICK_RACES;
-use crate::state::{FULL_PULL, Full, Lease};
+use crate::state::{FULL_PULL, Full, Lease, Standing};
 
 /// What came of a pick.
 #[derive(Debug)]
@@ -61,7 +62,10 @@ impl Pool {
                     Pick::Nothing
                 };
             };
-            match self.backends[index].state.lease() {
+            let backend = &self.backends[index].state;
+            let tries = !candidates.stage.panic && self.words.get(index).state() == State::Ejected;
+            let lease = if tries { backend.lease_for_trial() } else { backend.lease() };
+            match lease {
                 Ok(lease) => return Pick::Backend(index, lease),
                 Err(Full::Pool) => return Pick::PoolFull,
                 // Another worker took the last place after this one had seen it.
@@ -128,6 +132,12 @@ impl<'a> Candidates<'a> {
         (0..self.len()).any(fits)
     }
 
+    /// Whether it is ejected, and its time is over: a few connections try it.
+    fn may_try(&self, index: usize, standing: Standing) -> bool {
+        standing.state() == State::Ejected
+            && self.pool.backends[index].state.passive().trials.available()
+    }
+
     /// Whether one that warms up gets this connection.
     fn is_warm_for(&self, index: usize, pull: u8) -> bool {
         let mixed = (self.salt ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -150,7 +160,7 @@ impl View for Candidates<'_> {
         let standing = word.get();
         let usable = member.weight > 0
             && member.backup == self.stage.backups
-            && (self.stage.panic || standing.is_up())
+            && (self.stage.panic || standing.is_up() || self.may_try(index, standing))
             && !word.is_full(standing)
             && (!self.stage.warms
                 || standing.pull() == FULL_PULL
@@ -207,7 +217,6 @@ mod tests {
     use super::*;
     use crate::balance::PolicyKind;
     use crate::config;
-    use crate::health::State;
     use crate::state::Registry;
 
     /// A pool of four backends, the first of weight 0, all up.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::balance::{Policy, Spec};
-use crate::config::{Connect, HealthCheck, PanicThreshold, Queueing};
+use crate::config::{Connect, HealthCheck, Outlier, PanicThreshold, Queueing};
 use crate::limits::ATTEMPTS_MAX;
 use crate::state::{BackendState, PoolState, Words};
 use crate::sys::socket::TcpOptions;
@@ -48,6 +48,8 @@ pub struct Pool {
     pub max_connections: Option<u32>,
     /// Who may wait when all backends are full.
     pub queue: Queueing,
+    /// What real connections say of backends.
+    pub outlier: Option<Outlier>,
     /// When the state of backends is ignored.
     pub panic_threshold: PanicThreshold,
     /// Its counters.
@@ -93,6 +95,11 @@ impl Tried {
         };
         *slot = index;
         self.count += 1;
+    }
+
+    /// Forgets all: they may be tried again.
+    pub fn clear(&mut self) {
+        self.count = 0;
     }
 
     /// How many.

@@ -1,5 +1,6 @@
 //! Status and counters of one backend. Identity: (pool, address).
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,6 +12,7 @@ use super::standing::{Seat, Standing};
 use crate::address::Address;
 use crate::balance::latency::Latency;
 use crate::health::State;
+use crate::health::outlier::{Claim, Failure, Passive, Thresholds};
 
 /// What is known and counted of a backend, kept over reloads.
 #[derive(Debug)]
@@ -25,6 +27,10 @@ pub struct BackendState {
     created: Instant,
     /// Of connects and first bytes. Any worker writes, in pools that balance by it.
     latency: Latency,
+    /// What real connections have met. Workers report, control draws conclusions.
+    passive: Passive,
+    /// Ejections. Control writes.
+    ejections: AtomicU64,
     /// Where its word is: sessions and attempts, its state, and how much it is to get.
     seat: Seat,
     /// What it has in common with the backends of its pool.
@@ -72,6 +78,8 @@ pub struct BackendCounts {
     pub checks_passed: u64,
     /// Checks that failed.
     pub checks_failed: u64,
+    /// Times that it was ejected.
+    pub ejections: u64,
 }
 
 impl BackendState {
@@ -89,6 +97,8 @@ impl BackendState {
             name: Mutex::new(name),
             created: Instant::now(),
             latency: Latency::default(),
+            passive: Passive::default(),
+            ejections: AtomicU64::new(0),
             seat: pool.shared().board.seat(state),
             shared: pool.shared().clone(),
             checks: Default::default(),
@@ -152,6 +162,16 @@ impl BackendState {
         self.seat.word().set_max(max);
     }
 
+    /// What real connections have met.
+    pub fn passive(&self) -> &Passive {
+        &self.passive
+    }
+
+    /// Counts an ejection. Control only.
+    pub fn ejected(&self) {
+        self.ejections.fetch_add(1, Relaxed);
+    }
+
     /// Takes one place on this backend, if it and its pool have one. The counts are never above
     /// the bounds, however many workers try at once.
     pub fn lease(self: &Arc<Self>) -> Result<Lease, Full> {
@@ -162,7 +182,15 @@ impl BackendState {
             self.shared.leave();
             return Err(Full::Backend);
         }
-        Ok(Lease { backend: self.clone() })
+        Ok(Lease { backend: self.clone(), trial: RefCell::default() })
+    }
+
+    /// As [`BackendState::lease`], for a connection that tries whether it may be let back from an
+    /// ejection; refused beyond the number of trials.
+    pub fn lease_for_trial(self: &Arc<Self>) -> Result<Lease, Full> {
+        let lease = self.lease()?;
+        lease.trial.replace(Some(self.passive.trials.claim().ok_or(Full::Backend)?));
+        Ok(lease)
     }
 
     /// Notes a finished check. Control only.
@@ -209,6 +237,7 @@ impl BackendState {
             bytes_out: self.shards.sum(|shard| shard.bytes_out.get()),
             checks_passed: self.checks[0].load(Relaxed),
             checks_failed: self.checks[1].load(Relaxed),
+            ejections: self.ejections.load(Relaxed),
         }
     }
 }
@@ -217,6 +246,8 @@ impl BackendState {
 #[derive(Debug)]
 pub struct Lease {
     backend: Arc<BackendState>,
+    /// Until the outcome of a trial is known.
+    trial: RefCell<Option<Claim>>,
 }
 
 impl Lease {
@@ -224,10 +255,24 @@ impl Lease {
     pub fn backend(&self) -> &Arc<BackendState> {
         &self.backend
     }
+
+    /// Reports what the connection has met; true if control should look at the backend.
+    #[must_use = "control has to be told"]
+    pub fn report(&self, outcome: Result<(), Failure>, thresholds: &Thresholds) -> bool {
+        let passive = &self.backend.passive;
+        match (self.trial.take(), outcome) {
+            (None, outcome) => passive.recorder.record(outcome, thresholds),
+            (Some(claim), Ok(())) => passive.trials.succeeded(claim),
+            (Some(claim), Err(failure)) => passive.trials.failed(claim, failure),
+        }
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if let Some(claim) = self.trial.take() {
+            self.backend.passive.trials.cancelled(claim);
+        }
         self.backend.seat.word().leave();
         self.backend.shared.leave();
     }

@@ -16,7 +16,7 @@ pub mod standing;
 
 pub use backend::{BackendState, CheckReport, Full, Lease};
 pub use listener::ListenerState;
-pub use outcome::{ConnectError, ConnectFailure, Direction, Termination};
+pub use outcome::{AttemptOutcome, ConnectError, ConnectFailure, Direction, Termination};
 pub use pool::PoolState;
 pub use process::{Phase, Process};
 pub use record::{Asked, Attempt, LogMessage, Record};

@@ -111,6 +111,31 @@ impl ConnectFailure {
     }
 }
 
+/// What became of one attempt to connect, as the access log tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    /// It was established.
+    Connected,
+    /// It failed.
+    Failed(ConnectFailure),
+    /// Another attempt beside it was established first.
+    Overtaken,
+    /// The connection ended for another reason while this was under way.
+    Abandoned,
+}
+
+impl AttemptOutcome {
+    /// The word in the access log.
+    pub fn name(self) -> &'static str {
+        match self {
+            AttemptOutcome::Connected => "connected",
+            AttemptOutcome::Failed(failure) => failure.name(),
+            AttemptOutcome::Overtaken => "overtaken",
+            AttemptOutcome::Abandoned => "abandoned",
+        }
+    }
+}
+
 /// A failed attempt to connect: the reason, and whose fault it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectError {

@@ -9,6 +9,8 @@ use super::histogram::Histogram;
 use super::queue::Queue;
 use super::standing::Board;
 use crate::balance::latency::Latency;
+use crate::health::budget::RetryBudget;
+use crate::health::hedge::ConnectTimes;
 
 /// Counts of a pool, kept over reloads.
 #[derive(Debug)]
@@ -25,6 +27,10 @@ pub struct PoolState {
     /// them, and kept over reloads.
     tickets: Padded<AtomicU64>,
     shared: Arc<Shared>,
+    /// Attempts beyond the first. Any worker writes.
+    budget: Padded<RetryBudget>,
+    /// How long connects took. Any worker writes, in pools that hedge by it.
+    connect_times: ConnectTimes,
     /// Backends that warm up. Control writes, picks read.
     warming: AtomicU32,
     /// The beginning of time for `latency`.
@@ -70,6 +76,8 @@ impl Shared {
 #[derive(Debug, Default)]
 struct Shard {
     retries: Counter,
+    hedges: Counter,
+    budget_exhausted: Counter,
     no_backend: Counter,
 }
 
@@ -88,6 +96,8 @@ impl PoolState {
                 queue: Arc::default(),
                 board: Arc::default(),
             }),
+            budget: Padded(RetryBudget::new(Duration::ZERO)),
+            connect_times: ConnectTimes::default(),
             warming: AtomicU32::new(0),
             created: Instant::now(),
             latency: Padded::default(),
@@ -151,7 +161,33 @@ impl PoolState {
         self.panic.swap(panic, Relaxed) != panic
     }
 
-    /// Counts an attempt after a failed one. Called by the thread of `worker`, as all below.
+    /// Earns a share of an attempt for a connection that came `now`, in percent.
+    pub fn earn_retries(&self, now: Instant, percent: u8) {
+        self.budget.0.earn(now.saturating_duration_since(self.created), percent);
+    }
+
+    /// Spends an attempt beyond a connection's first; false if none is left.
+    pub fn spend_retry(&self, now: Instant) -> bool {
+        self.budget.0.spend(now.saturating_duration_since(self.created))
+    }
+
+    /// How long connects took lately.
+    pub fn connect_times(&self) -> &ConnectTimes {
+        &self.connect_times
+    }
+
+    /// Counts an attempt beside one that is pending. Called by the thread of `worker`, as all
+    /// below.
+    pub fn hedged(&self, worker: usize) {
+        self.shards.shard(worker).hedges.add(1);
+    }
+
+    /// Counts an attempt that the budget did not allow.
+    pub fn budget_exhausted(&self, worker: usize) {
+        self.shards.shard(worker).budget_exhausted.add(1);
+    }
+
+    /// Counts an attempt after a failed one.
     pub fn retried(&self, worker: usize) {
         self.shards.shard(worker).retries.add(1);
     }
@@ -159,6 +195,16 @@ impl PoolState {
     /// Counts a connection that found nothing to go to.
     pub fn no_backend(&self, worker: usize) {
         self.shards.shard(worker).no_backend.add(1);
+    }
+
+    /// Attempts beside one that was pending.
+    pub fn hedges_total(&self) -> u64 {
+        self.shards.sum(|shard| shard.hedges.get())
+    }
+
+    /// Attempts that the budget did not allow.
+    pub fn budget_exhausted_total(&self) -> u64 {
+        self.shards.sum(|shard| shard.budget_exhausted.get())
     }
 
     /// Attempts after a failed one.

@@ -9,8 +9,8 @@ use std::time::Instant;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::counter::{Padded, Sharded};
-use super::{LogMessage, Registry};
-use crate::limits::ACCESS_LOG_QUEUE;
+use super::{BackendState, LogMessage, Registry};
+use crate::limits::{ACCESS_LOG_QUEUE, ALARMS};
 
 /// Shared by every thread of the process.
 #[derive(Debug)]
@@ -47,6 +47,9 @@ pub struct Process {
     pub max_sessions: AtomicU32,
     /// One a worker.
     pub workers: Sharded<WorkerState>,
+    /// Backends that control should look at, for what connections have met there. Workers try to
+    /// send and never wait: who asks in vain asks again at the next failure.
+    pub alarms: mpsc::Sender<Arc<BackendState>>,
     /// Requests to control.
     pub commands: mpsc::Sender<Command>,
 }
@@ -107,6 +110,8 @@ pub enum Command {
 /// The receiving ends of a process' channels.
 #[derive(Debug)]
 pub struct Inbox {
+    /// For control: backends to look at.
+    pub alarms: mpsc::Receiver<Arc<BackendState>>,
     /// For control.
     pub commands: mpsc::Receiver<Command>,
     /// For the writer of the access log.
@@ -117,6 +122,7 @@ impl Process {
     /// A process that is not serving yet, and the receiving ends of its channels.
     pub fn new(workers: usize) -> (Arc<Self>, Inbox) {
         let (commands, received) = mpsc::channel(16);
+        let (alarms, alarmed) = mpsc::channel(ALARMS);
         let (access_log, records) = sync_channel(ACCESS_LOG_QUEUE);
         let process = Process {
             started: Instant::now(),
@@ -134,9 +140,10 @@ impl Process {
             max_hello_bytes: AtomicUsize::new(usize::MAX),
             max_sessions: AtomicU32::new(u32::MAX),
             workers: Sharded::new(workers),
+            alarms,
             commands,
         };
-        (Arc::new(process), Inbox { commands: received, records })
+        (Arc::new(process), Inbox { alarms: alarmed, commands: received, records })
     }
 
     /// Listeners bound, first round of checks over, not leaving.

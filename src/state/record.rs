@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::outcome::{ConnectFailure, Termination};
+use super::outcome::{AttemptOutcome, Termination};
 use crate::address::Address;
 use crate::config::AccessLog;
 use crate::wire::Alpn;
@@ -60,8 +60,8 @@ pub struct Asked {
 pub struct Attempt {
     /// The backend's name.
     pub backend: Arc<str>,
-    /// `Ok` if it was established.
-    pub outcome: Result<(), ConnectFailure>,
+    /// What became of it.
+    pub outcome: AttemptOutcome,
     /// How long it took.
     pub took: Duration,
 }

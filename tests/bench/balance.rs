@@ -86,7 +86,7 @@ fn build_pool(config: Arc<Config>, registry: &Registry) -> Arc<Pool> {
 /// A pool with up to two sessions a backend, which stay.
 struct Loaded {
     pool: Arc<Pool>,
-    _sessions: Vec<Lease>,
+    _sessions: Mutex<Vec<Lease>>,
 }
 
 impl Loaded {
@@ -98,7 +98,7 @@ impl Loaded {
         }
         let backends = pool.backends.iter().enumerate();
         let sessions = backends.flat_map(|(i, b)| (0..i % 3).filter_map(|_| b.state.lease().ok()));
-        Loaded { _sessions: sessions.collect(), pool }
+        Loaded { _sessions: Mutex::new(sessions.collect()), pool }
     }
 
     /// Built once.

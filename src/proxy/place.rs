@@ -1,0 +1,86 @@
+//! What a session holds of its pool: a place on a backend, and to whom it reports.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::{HedgeAfter, Outlier};
+use crate::health::outlier::{Failure, Thresholds};
+use crate::snapshot::Pool;
+use crate::state::{Lease, PoolState, Process};
+
+/// A place on a backend.
+pub(super) struct Place {
+    pub lease: Lease,
+    pub pool: Arc<PoolState>,
+    /// Whether the pool balances by latency.
+    measures: bool,
+    /// Whether the pool hedges by how long connects take.
+    times_connects: bool,
+    /// While it is not known yet whether the backend has done well by this connection; boxed,
+    /// since most pools look no further than to the connect.
+    pending: Cell<Option<Box<Thresholds>>>,
+}
+
+impl Place {
+    pub fn new(lease: Lease, pool: &Pool) -> Self {
+        Place {
+            lease,
+            pool: pool.state.clone(),
+            measures: pool.spec.policy.measures(),
+            times_connects: pool.connect.hedge_after == HedgeAfter::Auto,
+            pending: Cell::default(),
+        }
+    }
+
+    /// The backend has accepted the connection, `now`.
+    pub fn connected(
+        &self,
+        now: Instant,
+        took: Duration,
+        outlier: Option<&Outlier>,
+        process: &Process,
+    ) {
+        self.took(now, took);
+        if self.times_connects {
+            self.pool.connect_times().record(took);
+        }
+        match outlier {
+            Some(outlier) if outlier.early_close => {
+                self.pending.set(Some(Box::new(outlier.thresholds)));
+            }
+            Some(outlier) => self.tell(Ok(()), &outlier.thresholds, process),
+            None => {}
+        }
+    }
+
+    /// The attempt has failed, or taken too long.
+    pub fn failed(&self, failure: Failure, outlier: Option<&Outlier>, process: &Process) {
+        if let Some(outlier) = outlier {
+            self.tell(Err(failure), &outlier.thresholds, process);
+        }
+    }
+
+    /// The backend's first byte came `now`, or it did not send one before it ended the connection
+    /// although the client had sent something.
+    pub fn answered(&self, answer: Result<(), Failure>, process: &Process) {
+        if let Some(thresholds) = self.pending.take() {
+            self.tell(answer, &thresholds, process);
+        }
+    }
+
+    /// Tells a policy that balances by latency how long something took that came `now`.
+    pub fn took(&self, now: Instant, took: Duration) {
+        if self.measures {
+            self.lease.backend().took(now, took);
+            self.pool.took(now, took);
+        }
+    }
+
+    fn tell(&self, outcome: Result<(), Failure>, thresholds: &Thresholds, process: &Process) {
+        if self.lease.report(outcome, thresholds) {
+            // While control has not caught up it has been told enough.
+            let _full = process.alarms.try_send(self.lease.backend().clone());
+        }
+    }
+}
