@@ -11,8 +11,8 @@ pub const HEDGE_MIN: Duration = Duration::from_millis(5);
 /// The most: the bound of the last bucket.
 pub const HEDGE_MAX: Duration = Duration::from_millis(5 << 12);
 
-/// The delay before there are [`FIRST_ANSWER`] connects to go by: long enough for any healthy
-/// path, short against any timeout.
+/// The delay before there are 16 connects to go by: long enough for any healthy path, short
+/// against any timeout.
 pub const HEDGE_UNKNOWN: Duration = Duration::from_millis(100);
 
 /// Connects between two answers; the first comes after as many.

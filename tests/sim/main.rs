@@ -21,10 +21,10 @@ const SEEDS: u64 = 256;
 
 /// Runs the whole life of a pool with each seed.
 fn check(policy: PolicyKind) {
-    each_seed(0..SEEDS, &policy, |seed| drop(World::new(policy, seed).live()));
+    each_seed(0..SEEDS, policy, |seed| World::new(policy, seed).live());
 }
 
-fn each_seed(seeds: Range<u64>, what: &dyn Display, live: impl Fn(u64)) {
+fn each_seed<T>(seeds: Range<u64>, what: impl Display, live: impl Fn(u64) -> T) {
     let alone =
         std::env::var("SIM_SEED").ok().map(|seed| seed.parse().expect("SIM_SEED: a number"));
     for seed in alone.map_or(seeds, |seed: u64| seed..seed + 1) {
@@ -47,7 +47,7 @@ fn faults_second_half() {
 }
 
 fn check_faults(seeds: Range<u64>) {
-    each_seed(seeds, &"health logic", |seed| drop(faults::World::new(seed).live()));
+    each_seed(seeds, "health logic", |seed| faults::World::new(seed).live());
 }
 
 #[test]
@@ -126,6 +126,7 @@ fn faults_are_eventful() {
     assert!(total.connections > 10_000, "{total:?}");
     assert!(total.served > total.connections / 2, "{total:?}");
     assert!(total.retries > 500 && total.hedges > 100, "{total:?}");
+    assert!(total.exhausted > 50, "{total:?}");
     assert!(total.panics > 10, "{total:?}");
     assert!(total.ejected > 100 && total.ejected_again > 30, "{total:?}");
     assert!(total.tried > 50 && total.disproved > 30, "{total:?}");

@@ -242,7 +242,7 @@ impl World {
             self.tally.cancelled_trials += 1;
             let Some(backend) = self.backend(attempt.id) else { continue };
             // Some hang instead: their place is free again in the next round.
-            if number % 4 > 0 {
+            if !number.is_multiple_of(4) {
                 backend.referee.tried(round, None);
                 backend.passive.trials.cancelled(claim);
             }
