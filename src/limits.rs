@@ -183,8 +183,8 @@ pub const SIMULATE_REQUESTS: u64 = 10_000_000;
 /// away as `max_connections` would.
 pub const SIMULATE_IN_FLIGHT: usize = 1_000_000;
 
-/// What one simulated run may cost, in events; a pick among n backends counts as n/8 more. About
-/// two minutes.
+/// What one simulated run may cost, in events; a pick among n backends counts as n/8 more. Some
+/// minutes.
 pub const SIMULATE_STEPS: u64 = 1 << 30;
 
 /// The longest virtual time of a simulated run.

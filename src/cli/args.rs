@@ -27,7 +27,7 @@ pub enum Command {
     Reload(Reload),
     Status(Status),
     Demo(Demo),
-    Simulate(Box<Simulate>),
+    Simulate(Simulate),
 }
 
 /// Run in the foreground, from a configuration file or from flags

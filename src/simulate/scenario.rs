@@ -182,13 +182,13 @@ impl Scenario {
         }
     }
 
-    /// Arrivals ÷ what all backends together can serve, of an open load.
+    /// Arrivals ÷ what all backends together can serve, of an open load whose service has a mean.
     pub fn utilisation(&self) -> Option<f64> {
         let Load::Open(rate) = self.load else { return None };
         let mean = self.service.mean();
         let serving = self.backends.iter().filter(|backend| backend.weight > 0);
         let speeds = serving.map(|b| self.slots as f64 / (mean * b.factor + b.stall.as_secs_f64()));
-        Some(rate / speeds.sum::<f64>())
+        Some(rate / speeds.sum::<f64>()).filter(|utilisation| utilisation.is_finite())
     }
 
     /// Refuses what makes no sense or could not end.

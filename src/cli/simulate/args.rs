@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 
+use super::values::{
+    Threshold, keys, parse_bound, parse_headroom, parse_moment, parse_panic, parse_rate,
+    parse_slow, parse_stall, policies,
+};
 use crate::balance::key::KeyKind;
 use crate::balance::{Bound, PolicyKind, Spec};
 use crate::simulate::Distribution;
 use crate::simulate::scenario::{Backend, Checks, Incident, Load, Scenario, ScenarioError, Turn};
-use crate::simulate::units::{parse_number, parse_share, parse_time};
+use crate::simulate::units::{parse_share, parse_time};
 
 /// What is asked: a run, or a sum.
 #[derive(Debug)]
 pub enum Simulate {
-    Workload(Workload),
+    Workload(Box<Workload>),
     Sum(Sum),
 }
 
@@ -36,7 +39,8 @@ impl FromArgMatches for Simulate {
         if matches.subcommand().is_some() {
             return Sum::from_arg_matches(matches).map(Simulate::Sum);
         }
-        Workload::from_arg_matches(matches).map(Simulate::Workload)
+        let workload = Workload::from_arg_matches(matches)?;
+        Ok(Simulate::Workload(Box::new(workload)))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -266,10 +270,6 @@ pub struct PoolArgs {
     pub bounded_load: Option<Bound>,
 }
 
-/// `None` is `off`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Threshold(pub Option<u8>);
-
 /// Why arguments that are each fine make no sense together.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum Nonsense {
@@ -354,76 +354,4 @@ impl Workload {
         };
         turns.into_iter().flat_map(of).collect()
     }
-}
-
-fn policies() -> impl TypedValueParser<Value = PolicyKind> {
-    PossibleValuesParser::new(PolicyKind::ALL.map(PolicyKind::name)).map(|name| {
-        let known = PolicyKind::ALL.into_iter().find(|policy| policy.name() == name);
-        known.expect("only names of policies are possible")
-    })
-}
-
-fn keys() -> impl TypedValueParser<Value = KeyKind> {
-    PossibleValuesParser::new(KeyKind::ALL.map(KeyKind::name)).map(|name| {
-        let known = KeyKind::ALL.into_iter().find(|key| key.name() == name);
-        known.expect("only names of keys are possible")
-    })
-}
-
-/// A rate a second, with or without the `/s`.
-fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate = parse_number(text.strip_suffix("/s").unwrap_or(text));
-    let rate = rate.map_err(|fault| format!("{fault}; write a rate a second like 500"))?;
-    let max = crate::limits::SIMULATE_RATE;
-    if rate > max { Err(format!("above {max} a second")) } else { Ok(rate) }
-}
-
-/// As a share; a plain number above 1 is meant in percent.
-fn parse_headroom(text: &str) -> Result<f64, String> {
-    const PERCENT_MAX: f64 = 1000.0;
-    let number = text.strip_suffix('%').unwrap_or(text);
-    let share = match parse_number(number) {
-        Ok(number) if text.ends_with('%') || number > 1.0 => number / 100.0,
-        Ok(number) => number,
-        Err(_) => parse_share(text).map_err(|_| "not a share; write it like 25% or 0.25")?,
-    };
-    if share > PERCENT_MAX / 100.0 { Err(format!("above {PERCENT_MAX} %")) } else { Ok(share) }
-}
-
-fn parse_slow(text: &str) -> Result<(usize, f64), String> {
-    let (index, factor) = pair(text, ':', "K:FACTOR, like 2:6")?;
-    let factor = parse_number(factor).map_err(|fault| format!("FACTOR: {fault}"))?;
-    Ok((index, factor))
-}
-
-fn parse_stall(text: &str) -> Result<(usize, Duration), String> {
-    let (index, time) = pair(text, ':', "K:TIME, like 2:30ms")?;
-    Ok((index, parse_time(time).map_err(|fault| format!("TIME: {fault}"))?))
-}
-
-fn parse_moment(text: &str) -> Result<(usize, Duration), String> {
-    let (index, time) = pair(text, '@', "K@T, like 2@10s")?;
-    Ok((index, parse_time(time).map_err(|fault| format!("T: {fault}"))?))
-}
-
-/// The index of a backend that is given by its number, and the rest.
-fn pair<'a>(text: &'a str, separator: char, form: &str) -> Result<(usize, &'a str), String> {
-    let (number, rest) = text.split_once(separator).ok_or_else(|| format!("not {form}"))?;
-    let number: usize = number.parse().map_err(|_| format!("not {form}"))?;
-    let index = number.checked_sub(1).ok_or("backends are numbered from 1")?;
-    Ok((index, rest))
-}
-
-fn parse_panic(text: &str) -> Result<Threshold, String> {
-    if text == "off" {
-        return Ok(Threshold(None));
-    }
-    let percent = text.parse::<u8>().ok().filter(|&percent| percent <= 100);
-    percent.map(|percent| Threshold(Some(percent))).ok_or("not 0 to 100, or off".to_owned())
-}
-
-fn parse_bound(text: &str) -> Result<Bound, String> {
-    let thousandths = parse_number(text).ok().map(|number| (number * 1000.0).round());
-    let bound = thousandths.and_then(|thousandths| Bound::new(thousandths as u32));
-    bound.ok_or_else(|| format!("not {} to {}; 1.25 is usual", Bound::MIN, Bound::MAX))
 }

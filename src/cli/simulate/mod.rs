@@ -15,6 +15,7 @@ mod chart;
 mod json;
 mod sums;
 mod table;
+mod values;
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,9 @@ use crate::simulate::report::{Change, Failure, Report};
 use crate::simulate::scenario::{Load, Scenario};
 use crate::simulate::units::Time;
 
+/// Backends whose shares are listed one by one.
+const SHARES: usize = 6;
+
 /// Changes shown for a policy; `--format json` has them all.
 const CHANGES: usize = 10;
 
@@ -27,6 +30,7 @@ pub fn render(scenario: &Scenario, reports: &[Report]) -> String {
         ("MAX", Align::Right),
         ("MAX/MEAN", Align::Right),
         ("MOVED", Align::Right),
+        ("SHARE %", Align::Left),
     ]);
     for report in reports {
         let none = || "-".to_owned();
@@ -46,6 +50,7 @@ pub fn render(scenario: &Scenario, reports: &[Report]) -> String {
             latency(|latencies| latencies.max),
             report.max_over_mean.map_or_else(none, |ratio| format!("{ratio:.2}")),
             report.keys_moved.map_or_else(none, percent),
+            shares(report),
         ]);
     }
     text += &table.render();
@@ -53,6 +58,16 @@ pub fn render(scenario: &Scenario, reports: &[Report]) -> String {
         text += &events(report);
     }
     text
+}
+
+/// Of each backend, or of a large pool the least and the most.
+fn shares(report: &Report) -> String {
+    let percents = || report.backends.iter().map(|backend| backend.share * 100.0);
+    if report.backends.len() <= SHARES {
+        return percents().map(|share| format!("{share:.0}")).collect::<Vec<_>>().join("/");
+    }
+    let (least, most) = (percents().fold(f64::INFINITY, f64::min), percents().fold(0.0, f64::max));
+    format!("{least:.1}–{most:.1}")
 }
 
 /// The scenario in a line or two.
@@ -135,13 +150,42 @@ fn changed(change: &Change) -> String {
     text
 }
 
-/// Without zeros at the end, at most three digits behind the point.
+/// With at most three digits behind the point, fewer for long times, and no zeros at the end.
 pub fn milliseconds(time: Duration) -> String {
-    let text = format!("{:.3}", time.as_nanos() as f64 / 1e6);
+    let value = time.as_nanos() as f64 / 1e6;
+    let digits = if value < 100.0 {
+        3
+    } else if value < 1000.0 {
+        2
+    } else {
+        1
+    };
+    let text = format!("{value:.digits$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Of a share, with one digit behind the point.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_are_short() {
+        for (microseconds, expected) in [
+            (0, "0"),
+            (200, "0.2"),
+            (49_786, "49.786"),
+            (100_000, "100"),
+            (149_020, "149.02"),
+            (149_026, "149.03"),
+            (3_340_400, "3340.4"),
+            (10_000_000, "10000"),
+        ] {
+            assert_eq!(milliseconds(Duration::from_micros(microseconds)), expected);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::simulate::scenario::Checks;
 fn parse(line: &str) -> Result<Simulate, String> {
     let words = ["pointsman", "simulate"].into_iter().chain(line.split_whitespace());
     match Arguments::try_parse_from(words).map_err(|error| error.to_string())?.command {
-        Command::Simulate(args) => Ok(*args),
+        Command::Simulate(args) => Ok(args),
         other => panic!("{other:?}"),
     }
 }
@@ -40,8 +40,8 @@ fn a_run_is_printed() {
     let expected = "\
 3 backends of 4 slots, service constant:20ms, hop 200us, 30 clients, 2000 requests, seed 0
 
-POLICY       COMPLETED  FAILED  OPEN  TOTAL ms  MEAN ms   P50  P95  P99   MAX  MAX/MEAN  MOVED
-round_robin       2000       0     0    3340.4   49.786  40.4   60   60  60.4      1.00      -
+POLICY       COMPLETED  FAILED  OPEN  TOTAL ms  MEAN ms   P50  P95  P99   MAX  MAX/MEAN  MOVED  SHARE %
+round_robin       2000       0     0    3340.4   49.786  40.4   60   60  60.4      1.00      -  33/33/33
 ";
     assert_eq!(printed(&format!("--policy round_robin {THIRTY} --no-chart")).unwrap(), expected);
     let charted = printed(&format!("--policy round_robin {THIRTY}")).unwrap();
@@ -84,7 +84,10 @@ fn events_are_told() {
     let overload = "--backends 1 --slots 1 --rate 200 --service 10ms --duration 1s --no-chart";
     assert!(printed(overload).unwrap().contains("load 200.0 % of capacity: the queues grow"));
     let many = printed("--backends 20 --rate 1000 --service 1ms --duration 1s").unwrap();
-    assert!(many.contains("\n     16  ") && many.contains("\n... 4 more with "), "{many}");
+    assert!(
+        many.contains("–") && many.contains("\n     16  ") && many.contains("\n... 4 more with "),
+        "{many}"
+    );
     let dead = "--backends 1 --rate 10 --service 1ms --duration 9s --kill 1@0s --no-chart";
     let dead = printed(dead).unwrap();
     assert!(dead.contains("backend 1 down; panic: states are ignored\n"), "{dead}");
