@@ -4,11 +4,12 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
 use super::USAGE;
 use super::args::Arguments;
 use crate::simulate::Simulation;
-use clap::CommandFactory;
-use clap::error::ErrorKind;
 
 mod args;
 mod chart;
