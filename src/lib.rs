@@ -18,6 +18,7 @@ pub mod health;
 pub mod limits;
 pub mod repeat;
 pub mod route;
+pub mod simulate;
 pub mod wire;
 
 // Layer 1: what the operator wrote, and what threads share.

@@ -206,6 +206,47 @@ pub const USER_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 /// The longest path of a unix socket, without the terminating zero (`sun_path` is 108 bytes).
 pub const UNIX_PATH: usize = 107;
 
+/// Requests of one simulated run: 80 MB of latencies.
+pub const SIMULATE_REQUESTS: u64 = 10_000_000;
+
+/// Simulated requests under way at once, and so closed-loop clients; an arrival beyond is turned
+/// away as `max_connections` would.
+pub const SIMULATE_IN_FLIGHT: usize = 1_000_000;
+
+/// What one simulated run may cost, in events; a pick among n backends counts as n/8 more. Some
+/// minutes.
+pub const SIMULATE_STEPS: u64 = 1 << 30;
+
+/// The longest virtual time of a simulated run.
+pub const SIMULATE_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The longest single time in a simulation: a service, a thought, a gap between two arrivals.
+pub const SIMULATE_SINGLE_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The highest rate of arrivals a second, in a simulation and in a sizing.
+pub const SIMULATE_RATE: f64 = 1e9;
+
+/// How many times slower a simulated backend may be.
+pub const SIMULATE_FACTOR: f64 = 1e6;
+
+/// Requests a simulated backend serves at once.
+pub const SIMULATE_SLOTS: usize = 1_000_000;
+
+/// Simulated backends that die or come back, all together.
+pub const SIMULATE_INCIDENTS: usize = 1000;
+
+/// Clients with an address of their own in a simulation.
+pub const SIMULATE_KEYS: u32 = 1 << 20;
+
+/// Keys that are looked up after each change of a backend to see which have moved.
+pub const SIMULATE_PROBES: usize = 10_000;
+
+/// Columns of the chart of a simulation.
+pub const SIMULATE_COLUMNS: usize = 72;
+
+/// Nodes, capacities and spares in a sizing, and services that one request fans out to.
+pub const SIMULATE_COUNT: u32 = 1_000_000_000;
+
 // Balancing tables hold indices of backends as `u16`, and sums of weights as `u32`.
 const _: () = assert!(BACKENDS_PER_POOL <= 1 << 16);
 const _: () = assert!(ROUND_ROBIN_SLOTS <= u32::MAX as usize);

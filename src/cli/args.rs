@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use super::explain::Source;
+use super::simulate::Simulate;
 use crate::address::Address;
 use crate::route::HostPattern;
 
@@ -26,6 +27,7 @@ pub enum Command {
     Reload(Reload),
     Status(Status),
     Demo(Demo),
+    Simulate(Simulate),
 }
 
 /// Run in the foreground, from a configuration file or from flags
@@ -188,6 +190,10 @@ mod tests {
             ("demo", None),
             ("demo --for 20s --listen 127.0.0.1:8080", None),
             ("demo --for soon", Some(ErrorKind::ValueValidation)),
+            ("simulate --backends 3 --rate 100 --service exp:5ms --duration 1m", None),
+            ("simulate plan --rate 1 --latency 1s --per-node 1", None),
+            ("simulate tail --p 0.1 --fan-out 3", None),
+            ("simulate --backends 3", Some(ErrorKind::MissingRequiredArgument)),
             ("", Some(ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)),
             ("fly", Some(ErrorKind::InvalidSubcommand)),
             ("--version", Some(ErrorKind::DisplayVersion)),

@@ -14,6 +14,7 @@ mod demo;
 mod explain;
 mod reload;
 mod run;
+mod simulate;
 mod status;
 
 use args::{Arguments, Command};
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
         Command::Reload(args) => reload::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match result {
         Ok(code) => code,

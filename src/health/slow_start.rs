@@ -55,7 +55,7 @@ mod tests {
     }
 
     proptest! {
-        /// The steps are LEVELS − 1, each by one, each exactly when it is due, on or below the line.
+        /// The steps are LEVELS − 1, each by one, each when it is due, on or below the line.
         #[test]
         fn steps(ramp in 1..1u64 << 60) {
             let ramp = Duration::from_nanos(ramp.max(100));

@@ -12,10 +12,11 @@
 //! | up, or there are none | no | `up` |
 //!
 //! An ejection below `down` stays in force: a backend that rises comes back as `ejected`, unless a
-//! check that passed meanwhile has ended the ejection. A check ends it, at any time and with one
-//! pass as in Envoy, if it would have found every kind of failure that the ejection is for. Only
-//! connections to a backend that is `up` get it ejected: of one that is down, failures in panic
-//! are no news.
+//! check that passed meanwhile has ended the ejection. Trials of before it went down are void.
+//!
+//! A check ends an ejection, at any time and with one pass as in Envoy, if it began after it and
+//! would have found every kind of failure that the ejection is for. Only connections to a backend
+//! that is `up` get it ejected: of one that is down, failures in panic are no news.
 
 use std::time::Duration;
 

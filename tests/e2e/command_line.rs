@@ -106,6 +106,36 @@ fn explain_answers_or_says_why_not() {
     assert!(answer.stderr.starts_with("tests/data/config/fail/empty.yaml:"), "{answer:?}");
 }
 
+#[test]
+fn simulate_answers_or_says_why_not() {
+    let thirty =
+        ["simulate", "--clients", "30", "--requests", "2000", "--service", "constant:20ms"];
+    let one = [&thirty[..], &["--backends", "1", "--policy", "round_robin"]].concat();
+    let answer: Value =
+        serde_json::from_str(&command(&[&one[..], &["--format", "json"]].concat()).success())
+            .unwrap();
+    let policy = &answer["policies"][0];
+    let latency = &policy["latency_ms"];
+    assert_eq!((&policy["total_ms"], &latency["mean"]), (&10_000.0.into(), &149.02.into()));
+    assert_eq!((&latency["p50"], &latency["p95"]), (&140.0.into(), &160.0.into()));
+    let table = command(&one).success();
+    assert!(table.contains("\nround_robin       2000       0     0     10000   149.02  140  160"));
+    let none = [&thirty[..], &["--backends", "0"]].concat();
+    let endless = ["simulate", "--backends", "1", "--clients", "1", "--service", "20s"];
+    let endless = [&endless[..], &["--requests", "10000000", "--no-checks"]].concat();
+    for (arguments, code, expected) in [
+        (&["simulate"][..], 2, "error: the following required arguments were not provided:"),
+        (&none, 2, "error: 0 backends; 1 to 10000 are possible\n"),
+        (&["simulate", "plan"], 2, "error: the following required arguments were not provided:"),
+        (&["simulate", "tail", "--p", "2"], 2, "error: invalid value '2' for '--p <P>': not bet"),
+        (&endless, 1, "pointsman: not done after 30 days; give it a duration\n"),
+    ] {
+        let answer = command(arguments);
+        assert_eq!((answer.code, answer.stdout.as_str()), (code, ""), "{arguments:?}");
+        assert!(answer.stderr.starts_with(expected), "{answer:?}");
+    }
+}
+
 /// Not even while the addresses are in use, not even to look.
 #[test]
 fn check_opens_no_socket() {

@@ -33,6 +33,7 @@ mod routes;
 mod shortage;
 mod shutdown;
 mod soak;
+mod stalling;
 mod timeouts;
 mod unix_files;
 mod urgent;

@@ -12,7 +12,7 @@ const S: Duration = Duration::from_secs(1);
 
 /// Spends until nothing is left; how many it was.
 fn drain(budget: &RetryBudget, now: Duration) -> u64 {
-    (0..).take_while(|_| budget.spend(now)).count() as u64
+    (0..MOST).take_while(|_| budget.spend(now)).count() as u64
 }
 
 /// `rate` connections a second for `time`, evenly, each asking for `retries`; granted ones.

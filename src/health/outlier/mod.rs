@@ -42,8 +42,9 @@ pub struct Passive {
 pub enum Failure {
     /// It was not established: refused, timed out, unreachable. No client can provoke it.
     Connect = 1,
-    /// It was not established in time: another attempt overtook it, or it was given up. Not known
-    /// to have failed, and no check would find it: a check has patience.
+    /// It was not established in time: another attempt overtook it, or it was given up for taking
+    /// too long. No check would find that: a check has patience. A client that leaves meanwhile is
+    /// no failure.
     Late = 2,
     /// It was established, and the backend closed or reset it before its first byte although the
     /// client had sent something. A client that sends rubbish can provoke it.
