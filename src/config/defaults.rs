@@ -1,10 +1,11 @@
 //! Every default, in one place. `conf/full.yaml` shows them; a test holds the two together.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    Connect, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, OnTimeout, PanicThreshold,
-    Preread, Shutdown, Timeouts, Workers,
+    Connect, Exchange, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, OnTimeout,
+    PanicThreshold, Preread, Probe, Shutdown, Timeouts, Workers,
 };
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
@@ -41,10 +42,17 @@ pub(super) const BALANCE: Spec = Spec {
 };
 pub(super) const WEIGHT: u16 = 1;
 pub(super) const HEALTH: HealthCheck = HealthCheck {
+    probe: Probe::Tcp(Exchange { send: None, expect: None }),
+    port: None,
     interval: Duration::from_secs(2),
+    fast_interval: Duration::from_millis(500),
     timeout: Duration::from_secs(1),
     rise: 2,
     fall: 3,
 };
+pub(super) const CHECK_PATH: &str = "/";
+pub(super) const CHECK_STATUS: RangeInclusive<u16> = 200..=399;
+/// Where Debian and its kin keep the public authorities.
+pub(super) const CA_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 pub(super) const PANIC_THRESHOLD: PanicThreshold = PanicThreshold::Percent(0);
 pub(super) const CONNECT: Connect = Connect { timeout: Duration::from_secs(1), attempts: 3 };

@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+mod health;
+
+use health::FileHealth;
+
 use super::units::{Bytes, Short};
 use super::words::{LOG_FORMATS, LOG_LEVELS, ON_TIMEOUT, word};
 use super::{
-    AccessLog, Action, Admin, Backend, Config, HealthCheck, Listener, LogTarget, MaxConnections,
-    PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
+    AccessLog, Action, Admin, Backend, Config, Listener, LogTarget, MaxConnections, PanicThreshold,
+    Pool, Preread, Route, Share, Timeouts, Workers,
 };
 use crate::balance::{PolicyKind, Spec};
 use crate::route::RouteSpec;
@@ -294,7 +298,7 @@ impl FileTimeouts {
 struct FilePool<'a> {
     balance: FileBalance,
     backends: Vec<FileBackend<'a>>,
-    health: OffOr<FileHealth>,
+    health: OffOr<FileHealth<'a>>,
     panic_threshold: Scalar,
     connect: FileConnect,
 }
@@ -353,27 +357,6 @@ struct FileBackend<'a> {
 impl<'a> FileBackend<'a> {
     fn new(backend: &'a Backend) -> Self {
         FileBackend { name: &backend.name, address: text(&backend.address), weight: backend.weight }
-    }
-}
-
-#[derive(Serialize)]
-struct FileHealth {
-    r#type: &'static str,
-    interval: String,
-    timeout: String,
-    rise: u32,
-    fall: u32,
-}
-
-impl FileHealth {
-    fn new(check: &HealthCheck) -> Self {
-        FileHealth {
-            r#type: "tcp",
-            interval: short(check.interval),
-            timeout: short(check.timeout),
-            rise: check.rise,
-            fall: check.fall,
-        }
     }
 }
 

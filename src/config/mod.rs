@@ -28,6 +28,7 @@ mod document;
 mod effective;
 mod error;
 mod flags;
+mod health;
 mod listener;
 mod pool;
 mod prefix;
@@ -46,6 +47,7 @@ pub use address::{AddressFault, parse_address};
 pub use effective::{effective, effective_yaml};
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
+pub use health::{Exchange, HealthCheck, Http, Probe, Tls};
 pub use prefix::{PrefixFault, parse_prefix};
 pub use summary::{conditions, summary};
 pub use units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
@@ -375,19 +377,6 @@ pub struct Backend {
     pub address: Address,
     /// 0 to [`crate::limits::WEIGHT_MAX`]; 0 gets no new connections.
     pub weight: u16,
-}
-
-/// Active checks of a pool: a TCP connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HealthCheck {
-    /// From one check to the next.
-    pub interval: Duration,
-    /// Of one check, all phases together.
-    pub timeout: Duration,
-    /// Successes in a row that bring a backend up.
-    pub rise: u32,
-    /// Failures in a row that take it down.
-    pub fall: u32,
 }
 
 /// When a pool ignores the state of its backends (never their admin state or weight 0).

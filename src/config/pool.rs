@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::address::parse_address;
 use super::compile::relative;
 use super::error::{Place, Problem, Quoted};
+use super::health::health;
 use super::report::Report;
-use super::units::Short;
 use super::value::{Named, Value, name_problem};
 use super::warning::Suspicion;
-use super::{Backend, Connect, HealthCheck, PanicThreshold, Pool, defaults, words};
+use super::{Backend, Connect, PanicThreshold, Pool, defaults, words};
 use crate::address::Address;
 use crate::balance::{Bound, PolicyKind, Spec};
 use crate::limits::{
@@ -22,7 +22,6 @@ use crate::limits::{
 pub(super) const POOL: &[&str] = &["balance", "backends", "health", "panic_threshold", "connect"];
 pub(super) const BALANCE: &[&str] = &["policy", "key", "table_size", "bounded_load"];
 pub(super) const BACKEND: &[&str] = &["name", "address", "weight"];
-pub(super) const HEALTH: &[&str] = &["type", "interval", "timeout", "rise", "fall"];
 pub(super) const CONNECT: &[&str] = &["timeout", "attempts"];
 
 const ANY: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=DURATION_MAX;
@@ -52,7 +51,7 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
     }
     let weight = pool.backends.iter().map(|backend| usize::from(backend.weight)).sum();
     pool.balance = table.read("balance", pool.balance, |v| balance(v, count, weight, report));
-    pool.health = table.read("health", pool.health, |v| health(v, report));
+    pool.health = table.read("health", pool.health, |v| health(v, &pool.backends, report));
     pool.panic_threshold =
         table.read("panic_threshold", pool.panic_threshold, |v| panic_threshold(v, report));
     pool.connect = table.read("connect", pool.connect, |v| connect(v, report));
@@ -226,37 +225,6 @@ fn table_size(value: Value<'_>, backends: usize, report: &mut Report) -> Option<
 
 fn is_prime(n: usize) -> bool {
     n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d))
-}
-
-/// `Some(None)` is `off`.
-fn health(value: Value<'_>, report: &mut Report) -> Option<Option<HealthCheck>> {
-    if value.is_off() {
-        return Some(None);
-    }
-    if value.meant_off(report) {
-        return None;
-    }
-    let table = value.table(HEALTH, "`off` or a map of keys", report)?;
-    let defaults = defaults::HEALTH;
-    table.read("type", (), |v| v.choice("type of check", &[("tcp", ())], report));
-    let mut count = |key, default| {
-        table.read(key, default, |v| {
-            let count = v.integer(1..=u64::from(u16::MAX), "a whole number", "2", report)?;
-            u32::try_from(count).ok()
-        })
-    };
-    let (rise, fall) = (count("rise", defaults.rise), count("fall", defaults.fall));
-    let check = HealthCheck {
-        interval: table.read("interval", defaults.interval, |v| v.duration(ANY, report)),
-        timeout: table.read("timeout", defaults.timeout, |v| v.duration(ANY, report)),
-        rise,
-        fall,
-    };
-    if check.timeout > check.interval {
-        let (timeout, interval) = (Short(check.timeout), Short(check.interval));
-        value.warn(Suspicion::SlowCheck { timeout, interval }, report);
-    }
-    Some(Some(check))
 }
 
 fn panic_threshold(value: Value<'_>, report: &mut Report) -> Option<PanicThreshold> {

@@ -99,7 +99,7 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         backends,
         up_weight: AtomicU32::new(0),
         connect: pool.connect,
-        health: pool.health,
+        health: pool.health.clone(),
         panic_threshold: pool.panic_threshold,
         state,
     };

@@ -3,6 +3,7 @@
 //! are the only writers of counts, each of its own shard.
 
 pub mod backend;
+pub mod check;
 pub mod counter;
 pub mod histogram;
 pub mod listener;
@@ -12,7 +13,8 @@ pub mod process;
 pub mod record;
 pub mod registry;
 
-pub use backend::{BackendState, CheckReport, Lease};
+pub use backend::{BackendState, Lease};
+pub use check::{CheckFailure, CheckReport};
 pub use listener::ListenerState;
 pub use outcome::{ConnectError, ConnectFailure, Direction, Termination};
 pub use pool::PoolState;

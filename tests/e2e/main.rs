@@ -18,6 +18,7 @@ mod health;
 mod hello_refused;
 mod hello_splits;
 mod hello_told;
+mod many_checks;
 mod obstructed;
 mod picks;
 mod preread_flood;
