@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ahash::{AHashMap, AHashSet};
-use tokio::sync::{Notify, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::probe::{Ending, Target, TlsClient, TlsClients};
@@ -44,11 +43,12 @@ struct ProbeKey {
     timeout: Duration,
 }
 
-/// A running probe, ended when dropped.
+/// A running probe. When this is dropped the check that is under way is the last one: it comes to
+/// its clean end, and is about nobody.
 #[derive(Debug)]
 struct Probe {
     watched: Arc<Mutex<Watched>>,
-    task: JoinHandle<()>,
+    _running: oneshot::Sender<()>,
 }
 
 /// What a reload may change of a probe that goes on.
@@ -150,8 +150,10 @@ impl Checks {
             let (interval, fast) = (key.interval, key.fast_interval);
             let schedule = Schedule::new(interval, fast, index, count, Duration::ZERO);
             let watched = Arc::new(Mutex::new(watched));
-            let task = run(key.clone(), schedule, watched.clone(), self.shared.clone());
-            self.probes.insert(key, Probe { watched, task: tokio::spawn(task) });
+            let (_running, stopped) = oneshot::channel();
+            let shared = self.shared.clone();
+            tokio::spawn(run(key.clone(), schedule, watched.clone(), stopped, shared));
+            self.probes.insert(key, Probe { watched, _running });
         }
     }
 
@@ -192,12 +194,6 @@ fn checked_address(backend: &Address, health: &HealthCheck) -> Address {
     }
 }
 
-impl Drop for Probe {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 fn lock(watched: &Mutex<Watched>) -> std::sync::MutexGuard<'_, Watched> {
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -206,13 +202,21 @@ async fn run(
     key: ProbeKey,
     mut schedule: Schedule,
     watched: Arc<Mutex<Watched>>,
+    mut stopped: oneshot::Receiver<()>,
     shared: Arc<Shared>,
 ) {
     let origin = Instant::now();
     let mut rng = fastrand::Rng::new();
     loop {
-        sleep_until(origin + schedule.due()).await;
-        let Ok(permit) = shared.in_flight.acquire().await else { return };
+        let turn = async {
+            sleep_until(origin + schedule.due()).await;
+            shared.in_flight.acquire().await
+        };
+        let permit = tokio::select! {
+            permit = turn => permit,
+            _ = &mut stopped => return,
+        };
+        let Ok(permit) = permit else { return };
         let begun = Instant::now();
         let tls = lock(&watched).tls.clone();
         let probed = key.target.check(tls.as_ref(), key.timeout).await;

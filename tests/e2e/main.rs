@@ -8,6 +8,7 @@ mod admin_server;
 mod all_or_nothing;
 mod baseline;
 mod bulk;
+mod check_types;
 mod checks_and_reloads;
 mod command_line;
 mod connecting;

@@ -1,4 +1,4 @@
-//! A connection to a backend, with or without TLS.
+//! A connection to a backend, as bytes, with or without TLS.
 
 use std::io::{self, Read, Write};
 
@@ -9,34 +9,39 @@ use super::lost;
 use super::tls::{TlsClient, failure};
 use crate::net::Socket;
 use crate::state::CheckFailure;
+use crate::sys;
 
-/// Bytes to and from a backend.
-pub(super) struct Channel<'a> {
-    socket: &'a mut Socket,
+/// A connection, on which TLS may be spoken.
+#[derive(Debug)]
+pub(super) struct Channel {
+    socket: Socket,
     tls: Option<Box<ClientConnection>>,
 }
 
-impl<'a> Channel<'a> {
-    pub(super) fn plain(socket: &'a mut Socket) -> Self {
+impl Channel {
+    pub(super) fn new(socket: Socket) -> Self {
         Channel { socket, tls: None }
     }
 
     /// Shakes hands, where there is a `client` to do so.
-    pub(super) async fn open(
-        socket: &'a mut Socket,
+    pub(super) async fn shake_hands(
+        &mut self,
         client: Option<&TlsClient>,
-    ) -> Result<Self, CheckFailure> {
-        let Some(client) = client else { return Ok(Channel::plain(socket)) };
+    ) -> Result<(), CheckFailure> {
+        let Some(client) = client else { return Ok(()) };
         let tls = client.connection().map_err(|error| failure(&error))?;
-        let mut channel = Channel { socket, tls: Some(Box::new(tls)) };
-        while channel.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
-            channel.flush().await?;
-            if channel.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
-                channel.receive().await?;
+        self.tls = Some(Box::new(tls));
+        while self.is_handshaking() {
+            self.flush().await?;
+            if self.is_handshaking() {
+                self.receive().await?;
             }
         }
-        channel.flush().await?;
-        Ok(channel)
+        self.flush().await
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), CheckFailure> {
@@ -76,12 +81,16 @@ impl<'a> Channel<'a> {
         }
     }
 
-    /// Says over TLS that nothing more will come.
-    pub(super) async fn close(mut self) -> Result<(), CheckFailure> {
-        if let Some(tls) = &mut self.tls {
+    /// Says that nothing more will come: `close_notify` where TLS is spoken, then FIN. The socket,
+    /// for what still comes from the other side.
+    pub(super) async fn finish(&mut self) -> io::Result<&mut Socket> {
+        if let Some(tls) = self.tls.as_mut().filter(|tls| !tls.is_handshaking()) {
             tls.send_close_notify();
+            // A backend that takes nothing any more cannot be told.
+            let _untold = self.flush().await;
         }
-        self.flush().await
+        sys::socket::shut_write(&self.socket)?;
+        Ok(&mut self.socket)
     }
 
     /// Sends what TLS wants to be sent.
@@ -89,7 +98,7 @@ impl<'a> Channel<'a> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         while tls.wants_write() {
             self.socket.ready_to_write().await.map_err(|error| lost(&error))?;
-            match tls.write_tls(&mut Unblocked(self.socket)) {
+            match tls.write_tls(&mut Unblocked(&mut self.socket)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(lost(&error)),
@@ -104,7 +113,7 @@ impl<'a> Channel<'a> {
         consume_budget().await;
         let Some(tls) = &mut self.tls else { return Ok(()) };
         self.socket.ready_to_read().await.map_err(|error| lost(&error))?;
-        match tls.read_tls(&mut Unblocked(self.socket)) {
+        match tls.read_tls(&mut Unblocked(&mut self.socket)) {
             Ok(0) if tls.is_handshaking() => return Err(CheckFailure::Closed),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),

@@ -10,7 +10,7 @@ const READ: usize = 1024;
 
 /// Over a stream, whose answer may come in any pieces. `heard` becomes true with the first of them.
 pub(super) async fn talk(
-    channel: &mut Channel<'_>,
+    channel: &mut Channel,
     exchange: &Exchange,
     heard: &mut bool,
 ) -> Result<(), CheckFailure> {

@@ -12,7 +12,7 @@ const READ: usize = 1024;
 
 /// Asks, and reads the head of the answer.
 pub(super) async fn talk(
-    channel: &mut Channel<'_>,
+    channel: &mut Channel,
     http: &Http,
     address: &Address,
 ) -> Result<(), CheckFailure> {

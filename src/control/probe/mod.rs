@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! tcp  connect ─► [send] ─► [expect]                        ─► FIN, read to the end
-//! tls  connect ─► handshake ─► close_notify                 ─► FIN, read to the end
-//! http connect ─► [handshake] ─► request ─► head            ─► read to the end, FIN
+//! tls  connect ─► handshake                                 ─► close_notify, FIN, read to the end
+//! http connect ─► [handshake] ─► request ─► head ─► read to the end ─► [close_notify], FIN
 //! udp  send ─► [expect]
 //! ```
 //!
@@ -18,7 +18,6 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::address::Address;
 use crate::config::Probe;
-use crate::net::Socket;
 use crate::net::connect::{classify, connect};
 use crate::state::{CheckFailure, ConnectError, ConnectFailure};
 use crate::sys::socket::TcpOptions;
@@ -63,37 +62,36 @@ impl Target {
             let result = udp::check(&self.address, exchange, deadline).await;
             return Probed { result, ending: None };
         }
-        let mut socket = match connect(&self.address, &OPTIONS, timeout).await {
-            Ok(socket) => socket,
+        let mut channel = match connect(&self.address, &OPTIONS, timeout).await {
+            Ok(socket) => Channel::new(socket),
             Err(error) => return Probed { result: Err(no_connection(error)), ending: None },
         };
         let mut heard = false;
-        let talk = self.talk(&mut socket, tls, &mut heard);
+        let talk = self.talk(&mut channel, tls, &mut heard);
         let result = match timeout_at(deadline, talk).await {
             Ok(result) => result,
             Err(_) if heard => Err(CheckFailure::Unexpected),
             Err(_) => Err(CheckFailure::Silent),
         };
-        let answer_first = matches!(*self.probe, Probe::Http(_)) && result.is_ok();
-        Probed { result, ending: Some(Ending::new(socket, answer_first)) }
+        let answered = matches!(result, Ok(()) | Err(CheckFailure::Status(_)));
+        let answer_first = answered && matches!(*self.probe, Probe::Http(_));
+        Probed { result, ending: Some(Ending::new(channel, answer_first)) }
     }
 
     /// All that comes after connecting. `heard` is whether something came that might have been
     /// what is expected, but was not.
     async fn talk(
         &self,
-        socket: &mut Socket,
+        channel: &mut Channel,
         tls: Option<&TlsClient>,
         heard: &mut bool,
     ) -> Result<(), CheckFailure> {
+        channel.shake_hands(tls).await?;
         match &*self.probe {
+            Probe::Tls(_) => Ok(()),
+            Probe::Http(http) => http::talk(channel, http, &self.address).await,
             Probe::Tcp(exchange) | Probe::Udp(exchange) => {
-                exchange::talk(&mut Channel::plain(socket), exchange, heard).await
-            }
-            Probe::Tls(_) => Channel::open(socket, tls).await?.close().await,
-            Probe::Http(http) => {
-                let mut channel = Channel::open(socket, tls).await?;
-                http::talk(&mut channel, http, &self.address).await
+                exchange::talk(channel, exchange, heard).await
             }
         }
     }
