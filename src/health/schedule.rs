@@ -59,13 +59,13 @@ impl Schedule {
         let second = self.second.take();
         // All that were due in a pause start at its end: they have to be spread anew.
         let missed = started.saturating_sub(self.due) > self.interval / 2;
-        let wait = match second {
-            _ if in_doubt => vary(self.fast_interval, JITTER_SHARE, rng),
-            Some(second) => vary(second, JITTER_SHARE, rng),
-            None if missed => vary(self.interval, PAUSE_SHARE, rng),
-            None => vary(self.interval, JITTER_SHARE, rng),
+        self.due = match second {
+            _ if in_doubt => started + vary(self.fast_interval, JITTER_SHARE, rng),
+            // Not from `started`: a large first round lags, and would drag the second along.
+            Some(second) if !missed => self.due + vary(second, JITTER_SHARE, rng),
+            _ if missed => started + vary(self.interval, PAUSE_SHARE, rng),
+            _ => started + vary(self.interval, JITTER_SHARE, rng),
         };
-        self.due = started.saturating_add(wait);
     }
 }
 
