@@ -36,8 +36,8 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a listener that is to go takes what is waiting; under a flood it would never end.
 pub const RETIRE: Duration = Duration::from_millis(200);
 
-/// Descriptors kept back from `max_connections: auto` for listeners, checks, the admin server,
-/// logs and splice pipes.
+/// Descriptors kept back from `max_connections: auto` for listeners, the admin server, logs and
+/// splice pipes; those of checks under way come to it.
 pub const RESERVED_DESCRIPTORS: u64 = 1024;
 
 /// How long received bytes may take to reach the other side before a reset is passed on.
@@ -124,11 +124,24 @@ pub const LOGGED_ALPN: usize = 1024;
 /// `overload` records a worker writes each second; the others are counted and left out.
 pub const FLOOD_RECORDS_PER_SECOND: u32 = 100;
 
-/// Health checks under way at once in the process.
-pub const CHECKS_IN_FLIGHT: usize = 512;
+/// Health checks under way at once in the process, at most: at the default timeout and interval
+/// twice as many backends can be silent before the checks of others wait for theirs.
+pub const CHECKS_IN_FLIGHT: usize = 8192;
+
+/// The share of the process's descriptors that checks under way may take.
+pub const CHECKS_DESCRIPTORS_SHARE: u64 = 8;
 
 /// Probes that wait for their backend to close as well; more are closed without a wait.
-pub const CHECKS_CLOSING: usize = 128;
+pub const CHECKS_CLOSING: usize = 512;
+
+/// Bytes that a check sends, or looks for in the answer.
+pub const CHECK_BYTES: usize = 4 * 1024;
+
+/// Bytes of an answer, or of the head of an HTTP response, that a check reads before it gives up.
+pub const CHECK_ANSWER: usize = 16 * 1024;
+
+/// Bytes that a check throws away at its end so that the backend sees no reset.
+pub const CHECK_DISCARD: usize = 1024 * 1024;
 
 /// The longest first wait of a connection that has tried every backend; doubled each round.
 pub const BACKOFF_BASE: Duration = Duration::from_millis(25);
@@ -257,4 +270,5 @@ const _: () = assert!(COPY_BUFFER <= RELAY_BUDGET);
 const _: () = assert!(PIPES_POOLED <= PIPES_PER_WORKER);
 // Each pipe is two descriptors; two workers' worth must leave room for everything else.
 const _: () = assert!(PIPES_PER_WORKER * 2 < RESERVED_DESCRIPTORS as usize);
+const _: () = assert!(CHECK_BYTES <= CHECK_ANSWER);
 const _: () = assert!(USER_TIMEOUT_MAX.as_millis() <= i32::MAX as u128);

@@ -50,7 +50,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("metrics", &["observe"]),
     ("metrics_exporter_prometheus", &["observe"]),
     ("rcgen", &["cli"]),
-    ("rustls", &["cli"]),
+    ("rustls", &["cli", "control"]),
     ("saphyr_parser", &["config"]),
     ("serde_yaml", &["config"]),
     ("tls_parser", &["wire"]),

@@ -10,7 +10,7 @@ use super::table::{Align, Table, fit};
 use crate::observe::status::{BackendStatus, CheckStatus, ListenerStatus, PoolStatus, Status};
 
 /// Widest name and address shown; `--json` has them whole.
-const NAME: usize = 20;
+const NAME: usize = 18;
 /// Any IPv4 address fits.
 const ADDRESS: usize = 21;
 
@@ -103,7 +103,8 @@ fn backend_row(table: &mut Table, name: &str, backend: &BackendStatus) {
 
 fn checked(check: &CheckStatus) -> String {
     let word = if check.ok { "ok" } else { check.reason.as_deref().unwrap_or("failed") };
-    format!("{} {}", fit(word, NAME), age(check.age_seconds))
+    let code = check.code.map(|code| format!(" {code}")).unwrap_or_default();
+    format!("{}{code} {}", fit(word, NAME), age(check.age_seconds))
 }
 
 /// In the two largest units.
@@ -141,12 +142,13 @@ mod tests {
     fn table_reads_well() {
         let backend = |address: &str, state: &str, check: serde_json::Value| {
             json!({
-                "address": address, "state": state, "weight": 1, "active": 2, "total": 345678,
+                "address": address, "state": state, "weight": 1, "active": 2, "total": 34567,
                 "failures": 9, "last_check": check, "a key from the future": true,
             })
         };
         let passed = json!({"ok": true, "reason": null, "ms": 0.4, "age_seconds": 1.9});
-        let failed = json!({"ok": false, "reason": "refused", "ms": 0.4, "age_seconds": 75});
+        let failed =
+            json!({"ok": false, "reason": "status", "code": 503, "ms": 0.4, "age_seconds": 75});
         let status = json!({
             "version": "0.1.0", "uptime_seconds": 7384, "ready": true, "generation": 3,
             "listeners": {
@@ -176,11 +178,11 @@ LISTENER  BIND            POOL  ACTIVE    TOTAL     IN      OUT
 edge      [::]:443        www       12  3456789  999 B  4.7 GiB
           127.0.0.1:8443
 
-POOL/BACKEND          ADDRESS                STATE    WEIGHT  ACTIVE   TOTAL  FAILED  CHECK, AGE
-www                   least_conn             panic
-  10.0.0.1:80                                down          1       2  345678       9  refused 1m15s
-  a-name-that-is-qu…  [2001:db8:1111:2222:…  unknown       1       2  345678       9  never
-  b2                  10.0.0.12:443          up            1       2  345678       9  ok 1s
+POOL/BACKEND        ADDRESS                STATE    WEIGHT  ACTIVE  TOTAL  FAILED  CHECK, AGE
+www                 least_conn             panic
+  10.0.0.1:80                              down          1       2  34567       9  status 503 1m15s
+  a-name-that-is-…  [2001:db8:1111:2222:…  unknown       1       2  34567       9  never
+  b2                10.0.0.12:443          up            1       2  34567       9  ok 1s
 ";
         assert_eq!(render(&status), expected);
         assert!(expected.lines().all(|line| line.chars().count() <= 100));

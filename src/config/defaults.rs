@@ -1,10 +1,11 @@
 //! Every default, in one place. `conf/full.yaml` shows them; a test holds the two together.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    Connect, HealthCheck, HedgeAfter, Log, LogFormat, LogLevel, MaxConnections, OnTimeout, Outlier,
-    PanicThreshold, Preread, Queueing, Shutdown, Timeouts, Workers,
+    Connect, Exchange, HealthCheck, HedgeAfter, Log, LogFormat, LogLevel, MaxConnections,
+    OnTimeout, Outlier, PanicThreshold, Preread, Probe, Queueing, Shutdown, Timeouts, Workers,
 };
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
@@ -43,11 +44,18 @@ pub(super) const BALANCE: Spec = Spec {
 pub(super) const WEIGHT: u16 = 1;
 pub(super) const BACKUP: bool = false;
 pub(super) const HEALTH: HealthCheck = HealthCheck {
+    probe: Probe::Tcp(Exchange { send: None, expect: None }),
+    port: None,
     interval: Duration::from_secs(2),
+    fast_interval: Duration::from_millis(500),
     timeout: Duration::from_secs(1),
     rise: 2,
     fall: 3,
 };
+pub(super) const CHECK_PATH: &str = "/";
+pub(super) const CHECK_STATUS: RangeInclusive<u16> = 200..=399;
+/// Where Debian and its kin keep the public authorities.
+pub(super) const CA_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 pub(super) const PANIC_THRESHOLD: PanicThreshold = PanicThreshold::Percent(0);
 pub(super) const FAILURE_WINDOW: u16 = 100;
 pub(super) const FAILURE_VOLUME: u16 = 20;

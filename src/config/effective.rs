@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+mod health;
+
+use health::FileHealth;
+
 use super::units::{Bytes, Short};
 use super::words::{LOG_FORMATS, LOG_LEVELS, ON_TIMEOUT, word};
 use super::{
-    AccessLog, Action, Admin, Backend, Config, Connect, HealthCheck, HedgeAfter, Listener,
-    LogTarget, MaxConnections, Outlier, PanicThreshold, Pool, Preread, Route, Share, Timeouts,
-    Workers,
+    AccessLog, Action, Admin, Backend, Config, Connect, HedgeAfter, Listener, LogTarget,
+    MaxConnections, Outlier, PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
 };
 use crate::balance::{PolicyKind, Spec};
 use crate::health::outlier::Thresholds;
@@ -296,7 +299,7 @@ impl FileTimeouts {
 struct FilePool<'a> {
     balance: FileBalance,
     backends: Vec<FileBackend<'a>>,
-    health: OffOr<FileHealth>,
+    health: OffOr<FileHealth<'a>>,
     outlier: OffOr<FileOutlier>,
     panic_threshold: Scalar,
     connect: FileConnect,
@@ -370,27 +373,6 @@ impl<'a> FileBackend<'a> {
             weight: backend.weight,
             max_connections: off_or(backend.max_connections, |max| max),
             backup: backend.backup,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct FileHealth {
-    r#type: &'static str,
-    interval: String,
-    timeout: String,
-    rise: u32,
-    fall: u32,
-}
-
-impl FileHealth {
-    fn new(check: &HealthCheck) -> Self {
-        FileHealth {
-            r#type: "tcp",
-            interval: short(check.interval),
-            timeout: short(check.timeout),
-            rise: check.rise,
-            fall: check.fall,
         }
     }
 }

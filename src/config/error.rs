@@ -5,7 +5,7 @@ use std::io;
 
 use super::address::AddressFault;
 use super::prefix::PrefixFault;
-use super::units::{DurationFault, SizeFault};
+use super::units::{DurationFault, Short, SizeFault};
 use crate::limits::{CONFIG_BYTES, CONFIG_DEPTH, NAME_BYTES};
 use crate::route::{PatternError, SplitError};
 use crate::wire::alpn::AlpnError;
@@ -231,6 +231,20 @@ pub enum Problem {
         "{size} slots are fewer than {backends} backends; write a prime of at least {backends}"
     )]
     TableSmall { size: usize, backends: usize },
+    #[error("`{key}` has no meaning for a {kind} check; remove it, or use type {checks}")]
+    KeyOfCheck { key: &'static str, kind: &'static str, checks: &'static str },
+    #[error("`{key}` has no meaning without TLS; remove it, or add `tls: true`")]
+    KeyOfTls { key: &'static str },
+    #[error("`ca_file` is read only to verify; remove it, or add `verify: on`")]
+    CaWithoutVerify,
+    #[error(
+        "the backend {address} is a unix socket, which has no {what}; put it into another pool"
+    )]
+    CheckOfUnix { address: Quoted, what: &'static str },
+    #[error("{fast} is longer than interval {interval}; shorten it")]
+    FastInterval { fast: Short, interval: Short },
+    #[error("{bytes} bytes are too long for a check; it has room for {max}")]
+    CheckLong { bytes: usize, max: usize },
     #[error("is missing; give at least one, like `{0}`")]
     FlagMissing(&'static str),
 }

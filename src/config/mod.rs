@@ -31,6 +31,7 @@ mod document;
 mod effective;
 mod error;
 mod flags;
+mod health;
 mod listener;
 mod outlier;
 mod pool;
@@ -50,6 +51,7 @@ pub use address::{AddressFault, parse_address};
 pub use effective::{effective, effective_yaml};
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
+pub use health::{Exchange, HealthCheck, Http, Probe, Tls};
 pub use prefix::{PrefixFault, parse_prefix};
 pub use summary::{conditions, summary};
 pub use units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
@@ -426,19 +428,6 @@ pub struct Queueing {
     pub max: u32,
     /// Of one connection.
     pub timeout: Duration,
-}
-
-/// Active checks of a pool: a TCP connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HealthCheck {
-    /// From one check to the next.
-    pub interval: Duration,
-    /// Of one check, all phases together.
-    pub timeout: Duration,
-    /// Successes in a row that bring a backend up.
-    pub rise: u32,
-    /// Failures in a row that take it down.
-    pub fall: u32,
 }
 
 /// When a pool ignores the state of its backends (never their admin state or weight 0).

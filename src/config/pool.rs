@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::backend::backends;
 use super::connect::connect;
 use super::error::Problem;
+use super::health::health;
 use super::outlier::outlier;
 use super::report::Report;
-use super::units::Short;
 use super::value::{Named, Value};
 use super::warning::Suspicion;
-use super::{HealthCheck, PanicThreshold, Pool, Queueing, defaults, words};
+use super::{PanicThreshold, Pool, Queueing, defaults, words};
 use crate::balance::{Bound, PolicyKind, Spec};
 use crate::limits::{
     DURATION_MAX, MAGLEV_TABLE_MAX, QUEUE_MAX, RING_POINTS, RING_POINTS_PER_WEIGHT,
@@ -29,7 +29,6 @@ pub(super) const POOL: &[&str] = &[
     "queue",
 ];
 pub(super) const BALANCE: &[&str] = &["policy", "key", "table_size", "bounded_load"];
-pub(super) const HEALTH: &[&str] = &["type", "interval", "timeout", "rise", "fall"];
 pub(super) const QUEUE: &[&str] = &["max", "timeout"];
 
 /// A duration that is some.
@@ -53,7 +52,7 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
     }
     let weight = pool.backends.iter().map(|backend| usize::from(backend.weight)).sum();
     pool.balance = table.read("balance", pool.balance, |v| balance(v, count, weight, report));
-    pool.health = table.read("health", pool.health, |v| health(v, report));
+    pool.health = table.read("health", pool.health, |v| health(v, &pool.backends, report));
     pool.outlier = table.read("outlier", pool.outlier, |v| outlier(v, report));
     pool.panic_threshold =
         table.read("panic_threshold", pool.panic_threshold, |v| panic_threshold(v, report));
@@ -172,37 +171,6 @@ fn table_size(value: Value<'_>, backends: usize, report: &mut Report) -> Option<
 
 fn is_prime(n: usize) -> bool {
     n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d))
-}
-
-/// `Some(None)` is `off`.
-fn health(value: Value<'_>, report: &mut Report) -> Option<Option<HealthCheck>> {
-    if value.is_off() {
-        return Some(None);
-    }
-    if value.meant_off(report) {
-        return None;
-    }
-    let table = value.table(HEALTH, "`off` or a map of keys", report)?;
-    let defaults = defaults::HEALTH;
-    table.read("type", (), |v| v.choice("type of check", &[("tcp", ())], report));
-    let mut count = |key, default| {
-        table.read(key, default, |v| {
-            let count = v.integer(1..=u64::from(u16::MAX), "a whole number", "2", report)?;
-            u32::try_from(count).ok()
-        })
-    };
-    let (rise, fall) = (count("rise", defaults.rise), count("fall", defaults.fall));
-    let check = HealthCheck {
-        interval: table.read("interval", defaults.interval, |v| v.duration(ANY, report)),
-        timeout: table.read("timeout", defaults.timeout, |v| v.duration(ANY, report)),
-        rise,
-        fall,
-    };
-    if check.timeout > check.interval {
-        let (timeout, interval) = (Short(check.timeout), Short(check.interval));
-        value.warn(Suspicion::SlowCheck { timeout, interval }, report);
-    }
-    Some(Some(check))
 }
 
 fn panic_threshold(value: Value<'_>, report: &mut Report) -> Option<PanicThreshold> {

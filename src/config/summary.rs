@@ -94,7 +94,7 @@ fn pool_row(pool: &Pool) -> [String; 6] {
     };
     let weight: u32 = pool.backends.iter().map(|backend| u32::from(backend.weight)).sum();
     let health = match &pool.health {
-        Some(check) => format!("tcp every {}", Short(check.interval)),
+        Some(check) => format!("{} every {}", check.probe.name(), Short(check.interval)),
         None => "off".to_owned(),
     };
     let panic = match pool.panic_threshold {

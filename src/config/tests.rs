@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::document::{Kind, Node};
 use super::report::Report;
-use super::{Config, backend, compile, connect, listener, outlier, pool, route};
+use super::{Config, backend, compile, connect, health, listener, outlier, pool, route};
 use super::{check_text, effective, effective_yaml, from_flags, parse, summary};
 
 const MINIMAL: &str = include_str!("../../conf/minimal.yaml");
@@ -31,8 +31,13 @@ listeners:
       - { pool: app }
   cache: { bind: [127.0.0.1:8080, 127.0.0.1:8081], pool: cache }
 pools:
-  app: { backends: [127.0.0.1:9001, { name: b2, address: 127.0.0.1:9002 }] }
-  cache: { balance: maglev, backends: [127.0.0.1:9003, unix:/run/cache.sock] }
+  app:
+    backends: [127.0.0.1:9001, { name: b2, address: 127.0.0.1:9002 }]
+    health: { send: { hex: "00 01" } }
+  cache:
+    balance: maglev
+    backends: [127.0.0.1:9003, unix:/run/cache.sock]
+    health: { type: http, host: cache.example, tls: true, sni: cache.example, verify: on }
 "#;
 
 fn read(text: &str) -> Config {
@@ -62,7 +67,8 @@ fn full_shows_every_key() {
         (".listeners.tls.routes[].split[]", route::SPLIT),
         (".pools.app", pool::POOL),
         (".pools.app.backends[]", backend::BACKEND),
-        (".pools.app.health", pool::HEALTH),
+        (".pools.app.health", health::HEALTH),
+        (".pools.app.health.send", health::BYTES),
         (".pools.app.connect", connect::CONNECT),
         (".pools.app.outlier", outlier::OUTLIER),
         (".pools.app.queue", pool::QUEUE),
@@ -71,8 +77,9 @@ fn full_shows_every_key() {
     for (table, keys) in tables {
         for key in keys {
             let path = format!("{table}.{key}");
-            // No listener has both `pool` and `routes`.
-            let found = shown.contains(&path) || shown.contains(&path.replace("edge", "tls"));
+            // No listener has both `pool` and `routes`, no check is of every type.
+            let elsewhere = path.replace("edge", "tls").replace("app", "cache");
+            let found = shown.contains(&path) || shown.contains(&elsewhere);
             assert!(found, "{path} is not in full.yaml");
         }
     }
@@ -185,9 +192,9 @@ tls       [::]:443                        sni api.example.com  app
                                           everything else      app
 cache     127.0.0.1:8080, 127.0.0.1:8081  everything else      cache
 
-POOL   BALANCE               BACKENDS  WEIGHT  HEALTH        PANIC
-app    least_conn            2         2       tcp every 2s  0
-cache  maglev of five_tuple  2         2       tcp every 2s  0
+POOL   BALANCE               BACKENDS  WEIGHT  HEALTH         PANIC
+app    least_conn            2         2       tcp every 2s   0
+cache  maglev of five_tuple  2         2       http every 2s  0
 ";
     // One condition, so that a line fits here.
     let first = FULL.find("        alpn:").expect("a route with every condition");

@@ -1,23 +1,23 @@
 //! Active health checks: one probe an address for the whole process, whatever the number of
-//! workers, and of pools that check it in the same way.
+//! workers, and of pools that check it in the same way. What one check does is in
+//! [`probe`](super::probe).
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use ahash::{AHashMap, AHashSet};
-use tokio::sync::{Notify, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::probe::{Ending, Target, TlsClient, TlsClients};
 use crate::address::Address;
-use crate::config::HealthCheck;
+use crate::config::{Config, HealthCheck};
 use crate::health::{Check, Schedule, State};
-use crate::limits::{CHECKS_CLOSING, CHECKS_IN_FLIGHT};
-use crate::net::connect::connect;
-use crate::net::{Socket, close};
+use crate::limits::{CHECKS_CLOSING, CHECKS_DESCRIPTORS_SHARE, CHECKS_IN_FLIGHT};
 use crate::snapshot::{Pool, Snapshot};
-use crate::state::{BackendState, CheckReport, ConnectError};
-use crate::sys::socket::TcpOptions;
+use crate::state::{BackendState, CheckReport};
+use crate::sys;
 
 /// All checks of the process.
 #[derive(Debug)]
@@ -37,16 +37,26 @@ struct Shared {
 /// What makes two checks the same probe. Rise and fall are each pool's own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ProbeKey {
-    address: Address,
+    target: Target,
     interval: Duration,
+    fast_interval: Duration,
     timeout: Duration,
 }
 
-/// A running probe, ended when dropped.
+/// A running probe. When this is dropped the check that is under way is the last one: it comes to
+/// its clean end, and is about nobody.
 #[derive(Debug)]
 struct Probe {
-    subjects: Arc<Mutex<Vec<Subject>>>,
-    task: JoinHandle<()>,
+    watched: Arc<Mutex<Watched>>,
+    _running: oneshot::Sender<()>,
+}
+
+/// What a reload may change of a probe that goes on.
+#[derive(Debug, Default)]
+struct Watched {
+    subjects: Vec<Subject>,
+    /// Of the first pool's reading of the same files.
+    tls: Option<TlsClient>,
 }
 
 /// One backend that a probe's results are about.
@@ -57,9 +67,37 @@ struct Subject {
     check: Check,
 }
 
+/// The TLS clients of a configuration's checks, one entry a pool.
+#[derive(Debug)]
+pub struct Clients(Vec<Option<TlsClient>>);
+
+impl Clients {
+    /// Reads what the checks of `config` need to shake hands.
+    ///
+    /// # Errors
+    ///
+    /// One line for each pool whose checks cannot.
+    pub fn prepare(config: &Config) -> Result<Clients, Vec<String>> {
+        let (mut known, mut clients, mut errors) = (TlsClients::default(), Vec::new(), Vec::new());
+        for pool in &config.pools {
+            match pool.health.as_ref().map(|health| known.client(&health.probe)).transpose() {
+                Ok(client) => clients.push(client.flatten()),
+                Err(fault) => errors.push(format!("pools.{}.health.{fault}", pool.name)),
+            }
+        }
+        if errors.is_empty() { Ok(Clients(clients)) } else { Err(errors) }
+    }
+}
+
+/// How many checks may be under way at once, with the descriptors that the process may have.
+pub(super) fn most_in_flight() -> usize {
+    let share = sys::process::descriptor_limit() / CHECKS_DESCRIPTORS_SHARE;
+    usize::try_from(share).map_or(CHECKS_IN_FLIGHT, |share| share.clamp(1, CHECKS_IN_FLIGHT))
+}
+
 impl Default for Checks {
     fn default() -> Self {
-        let in_flight = Semaphore::new(CHECKS_IN_FLIGHT);
+        let in_flight = Semaphore::new(most_in_flight());
         let closing = Arc::new(Semaphore::new(CHECKS_CLOSING));
         Checks {
             probes: AHashMap::new(),
@@ -69,18 +107,27 @@ impl Default for Checks {
 }
 
 impl Checks {
-    /// Checks what `snapshot` says from now on. What is known of a backend stays known.
-    pub fn follow(&mut self, snapshot: &Snapshot) {
+    /// Checks what `snapshot` says from now on, with the `clients` of its configuration. What is
+    /// known of a backend stays known.
+    pub fn follow(&mut self, snapshot: &Snapshot, clients: &Clients) {
         let mut before = self.take_machines();
-        let mut wanted: AHashMap<ProbeKey, Vec<Subject>> = AHashMap::new();
+        let mut wanted: AHashMap<ProbeKey, Watched> = AHashMap::new();
         // Probes about a backend that is new here, which must not wait for their next turn.
         let mut urgent: AHashSet<ProbeKey> = AHashSet::new();
-        for pool in &snapshot.pools {
-            let Some(HealthCheck { interval, timeout, rise, fall }) = pool.health else { continue };
+        for (pool, client) in snapshot.pools.iter().zip(&clients.0) {
+            let Some(health) = &pool.health else { continue };
+            let (rise, fall) = (health.rise, health.fall);
+            let probe = Arc::new(health.probe.clone());
             for backend in &pool.backends {
                 let state = &backend.state;
                 let known = before.remove(&(Arc::as_ptr(state).addr()));
-                let key = ProbeKey { address: state.address.clone(), interval, timeout };
+                let address = checked_address(&state.address, health);
+                let key = ProbeKey {
+                    target: Target { address, probe: probe.clone() },
+                    interval: health.interval,
+                    fast_interval: health.fast_interval,
+                    timeout: health.timeout,
+                };
                 if known.is_none() && state.state() == State::Unknown {
                     urgent.insert(key.clone());
                 }
@@ -88,20 +135,25 @@ impl Checks {
                     known.unwrap_or_else(|| Check::with_state(state.state(), rise, fall));
                 check.set_thresholds(rise, fall);
                 let subject = Subject { pool: pool.clone(), backend: state.clone(), check };
-                wanted.entry(key).or_default().push(subject);
+                let watched = wanted.entry(key).or_default();
+                watched.subjects.push(subject);
+                watched.tls = watched.tls.take().or_else(|| client.clone());
             }
         }
         self.probes.retain(|key, _| wanted.contains_key(key));
         let count = wanted.len();
-        for (index, (key, subjects)) in wanted.into_iter().enumerate() {
+        for (index, (key, watched)) in wanted.into_iter().enumerate() {
             if let Some(probe) = self.probes.get(&key).filter(|_| !urgent.contains(&key)) {
-                *lock(&probe.subjects) = subjects;
+                *lock(&probe.watched) = watched;
                 continue;
             }
-            let subjects = Arc::new(Mutex::new(subjects));
-            let schedule = Schedule::new(key.interval, index, count, Duration::ZERO);
-            let task = run(key.clone(), schedule, subjects.clone(), self.shared.clone());
-            self.probes.insert(key, Probe { subjects, task: tokio::spawn(task) });
+            let (interval, fast) = (key.interval, key.fast_interval);
+            let schedule = Schedule::new(interval, fast, index, count, Duration::ZERO);
+            let watched = Arc::new(Mutex::new(watched));
+            let (_running, stopped) = oneshot::channel();
+            let shared = self.shared.clone();
+            tokio::spawn(run(key.clone(), schedule, watched.clone(), stopped, shared));
+            self.probes.insert(key, Probe { watched, _running });
         }
     }
 
@@ -126,7 +178,7 @@ impl Checks {
     fn take_machines(&mut self) -> AHashMap<usize, Check> {
         let mut machines = AHashMap::new();
         for probe in self.probes.values() {
-            for subject in std::mem::take(&mut *lock(&probe.subjects)) {
+            for subject in std::mem::take(&mut lock(&probe.watched).subjects) {
                 machines.insert(Arc::as_ptr(&subject.backend).addr(), subject.check);
             }
         }
@@ -134,62 +186,73 @@ impl Checks {
     }
 }
 
-impl Drop for Probe {
-    fn drop(&mut self) {
-        self.task.abort();
+/// Where a backend is checked. A check with a port of its own has no backend without ports.
+fn checked_address(backend: &Address, health: &HealthCheck) -> Address {
+    match (health.port, backend.ip()) {
+        (Some(port), Some(ip)) => Address::Ip(SocketAddr::new(ip.ip(), port.get())),
+        _ => backend.clone(),
     }
 }
 
-fn lock(subjects: &Mutex<Vec<Subject>>) -> std::sync::MutexGuard<'_, Vec<Subject>> {
-    subjects.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(watched: &Mutex<Watched>) -> std::sync::MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn run(
     key: ProbeKey,
     mut schedule: Schedule,
-    subjects: Arc<Mutex<Vec<Subject>>>,
+    watched: Arc<Mutex<Watched>>,
+    mut stopped: oneshot::Receiver<()>,
     shared: Arc<Shared>,
 ) {
     let origin = Instant::now();
     let mut rng = fastrand::Rng::new();
     loop {
-        sleep_until(origin + schedule.due()).await;
-        let Ok(permit) = shared.in_flight.acquire().await else { return };
-        schedule.advance(origin.elapsed(), &mut rng);
-        let begun = Instant::now();
-        let result = probe(&key.address, key.timeout).await;
-        drop(permit);
-        let result = result.map(|socket| end(socket, &shared.closing));
-        let report = CheckReport {
-            time: SystemTime::now(),
-            took: begun.elapsed(),
-            result: result.map_err(|error| error.reason),
+        let turn = async {
+            sleep_until(origin + schedule.due()).await;
+            shared.in_flight.acquire().await
         };
-        // Our own shortage is reported, but says nothing of the backend.
-        let verdict = !result.is_err_and(|error| error.ours);
-        for subject in lock(&subjects).iter_mut() {
-            subject.backend.checked(report.clone());
-            if verdict {
-                take_verdict(subject, &report);
-            }
-        }
+        let permit = tokio::select! {
+            permit = turn => permit,
+            _ = &mut stopped => return,
+        };
+        let Ok(permit) = permit else { return };
+        let begun = Instant::now();
+        let tls = lock(&watched).tls.clone();
+        let probed = key.target.check(tls.as_ref(), key.timeout).await;
+        drop(permit);
+        let ended = Instant::now();
+        let report =
+            CheckReport { ended: ended.into(), took: ended - begun, result: probed.result };
+        let in_doubt = take_report(&mut lock(&watched).subjects, &report);
         shared.reported.notify_waiters();
+        schedule.advance(begun - origin, in_doubt, &mut rng);
+        if let Some(ending) = probed.ending {
+            end(ending, &shared.closing);
+        }
     }
 }
 
-async fn probe(address: &Address, timeout: Duration) -> Result<Socket, ConnectError> {
-    let options = TcpOptions { keepalive: None, user_timeout: None };
-    connect(address, &options, timeout).await
-}
-
-/// Closes by FIN, which a backend sees as a client that had second thoughts. One that speaks first
-/// would be reset if its greeting was not waited for.
-fn end(socket: Socket, closing: &Arc<Semaphore>) {
+/// Closes beside the next check, which must not wait for a backend that does not close.
+fn end(ending: Ending, closing: &Arc<Semaphore>) {
     let Ok(permit) = closing.clone().try_acquire_owned() else { return };
     tokio::spawn(async move {
-        close::by_fin(socket).await;
+        ending.close().await;
         drop(permit);
     });
+}
+
+/// Takes it as being about each of `subjects`; whether the state of one is in doubt after it.
+fn take_report(subjects: &mut [Subject], report: &CheckReport) -> bool {
+    // Our own shortage is reported, but says nothing of the backend.
+    let verdict = !report.result.is_err_and(|failure| failure.is_ours());
+    for subject in &mut *subjects {
+        subject.backend.checked(report.clone());
+        if verdict {
+            take_verdict(subject, report);
+        }
+    }
+    subjects.iter().any(|subject| subject.check.in_doubt())
 }
 
 fn take_verdict(subject: &mut Subject, report: &CheckReport) {
@@ -201,8 +264,8 @@ fn take_verdict(subject: &mut Subject, report: &CheckReport) {
     match report.result {
         Ok(()) => tracing::info!(pool = %pool.name, %backend, %state, ms, "backend changed"),
         Err(failure) => {
-            let reason = failure.name();
-            tracing::warn!(pool = %pool.name, %backend, %state, reason, ms, "backend changed");
+            let (reason, code) = (failure.name(), failure.code());
+            tracing::warn!(pool = %pool.name, %backend, %state, reason, code, ms, "backend changed");
         }
     }
     // While first results are still to come, one that failed is no reason to panic: the last of

@@ -2,6 +2,7 @@
 
 pub mod checks;
 pub mod lifecycle;
+pub mod probe;
 pub mod publish;
 pub mod signals;
 

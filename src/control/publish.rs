@@ -11,7 +11,7 @@ use ahash::AHashSet;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::checks::{Checks, update_panic};
+use super::checks::{Checks, Clients, most_in_flight, update_panic};
 use crate::address::Address;
 use crate::config::{self, AccessLog, Config, MaxConnections};
 use crate::health::State;
@@ -56,11 +56,11 @@ impl Publisher {
         path: Option<PathBuf>,
         probe: ProbeLog,
     ) -> Result<(Publisher, watch::Receiver<Arc<Snapshot>>), Vec<String>> {
-        let snapshot = prepare(&process, Arc::new(config), None, probe)?;
+        let (snapshot, clients) = prepare(&process, Arc::new(config), None, probe)?;
         take_effect(&process, &snapshot);
         configure_access_log(&process, &snapshot.config);
         let mut checks = Checks::default();
-        checks.follow(&snapshot);
+        checks.follow(&snapshot, &clients);
         let (published, snapshots) = watch::channel(Arc::new(snapshot));
         Ok((Publisher { process, path, probe, checks, published }, snapshots))
     }
@@ -122,9 +122,10 @@ impl Publisher {
         if !fixed.is_empty() {
             return Err(fixed);
         }
-        let snapshot = prepare(&self.process, Arc::new(config), Some(&before), self.probe)?;
+        let (snapshot, clients) =
+            prepare(&self.process, Arc::new(config), Some(&before), self.probe)?;
         let generation = snapshot.generation;
-        self.checks.follow(&snapshot);
+        self.checks.follow(&snapshot, &clients);
         // A pool that may have nothing to offer gets its first round before its first connection.
         let new: Vec<_> = snapshot.pools.iter().filter(|pool| undecided(pool)).cloned().collect();
         first_round(&self.checks, &new).await;
@@ -195,7 +196,7 @@ fn undecided(pool: &Arc<Pool>) -> bool {
 
 /// At most `interval + timeout` of the most patient pool.
 async fn first_round(checks: &Checks, pools: &[Arc<Pool>]) {
-    let patience = |pool: &Arc<Pool>| pool.health.map(|h| h.interval + h.timeout);
+    let patience = |pool: &Arc<Pool>| pool.health.as_ref().map(|h| h.interval + h.timeout);
     let longest = pools.iter().filter_map(patience).max().unwrap_or_default();
     checks.first_round(pools, longest).await;
 }
@@ -219,7 +220,8 @@ fn prepare(
     config: Arc<Config>,
     before: Option<&Snapshot>,
     probe: ProbeLog,
-) -> Result<Snapshot, Vec<String>> {
+) -> Result<(Snapshot, Clients), Vec<String>> {
+    let clients = Clients::prepare(&config)?;
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
     for listener in &config.listeners {
@@ -255,8 +257,9 @@ fn prepare(
         return Err(errors);
     }
     let generation = before.map_or(0, |snapshot| snapshot.generation) + 1;
-    snapshot::build(config, generation, sockets, &process.registry)
-        .map_err(|error| vec![error.to_string()])
+    let snapshot = snapshot::build(config, generation, sockets, &process.registry)
+        .map_err(|error| vec![error.to_string()])?;
+    Ok((snapshot, clients))
 }
 
 fn bind(
@@ -288,7 +291,7 @@ fn configure_access_log(process: &Process, config: &Config) {
 
 /// What has to be in place when the first connection of the new configuration comes.
 fn take_effect(process: &Process, snapshot: &Snapshot) {
-    process.max_sessions.store(max_sessions(snapshot.config.max_connections), Relaxed);
+    process.max_sessions.store(max_sessions(snapshot), Relaxed);
     process.generation.store(snapshot.generation, Relaxed);
     // The same for all listeners.
     if let Some(entrance) = snapshot.listeners.first() {
@@ -312,13 +315,16 @@ fn refresh(state: &BackendState, name: Arc<str>, checked: bool) {
 }
 
 /// A session needs two descriptors.
-fn max_sessions(configured: MaxConnections) -> u32 {
-    match configured {
+fn max_sessions(snapshot: &Snapshot) -> u32 {
+    match snapshot.config.max_connections {
         MaxConnections::Count(count) => count,
         MaxConnections::Off => u32::MAX,
         MaxConnections::Auto => {
             let descriptors = sys::process::descriptor_limit();
-            let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
+            let checked = snapshot.pools.iter().filter(|pool| pool.health.is_some());
+            let checked: usize = checked.map(|pool| pool.backends.len()).sum();
+            let reserved = RESERVED_DESCRIPTORS + checked.min(most_in_flight()) as u64;
+            let reserved = reserved.min(descriptors / 2);
             u32::try_from((descriptors - reserved) / 2).unwrap_or(u32::MAX)
         }
     }

@@ -40,6 +40,12 @@ impl Check {
         }
     }
 
+    /// Whether the next result may decide something: nothing is known yet, or the latest result
+    /// contradicts what is thought.
+    pub fn in_doubt(&self) -> bool {
+        self.state() == State::Unknown || self.streak > 0
+    }
+
     /// A reload's new numbers; the state and the streak stay. A streak that is now long enough
     /// counts with the next result, not by itself.
     pub fn set_thresholds(&mut self, rise: u32, fall: u32) {
@@ -104,6 +110,19 @@ mod tests {
         check(2, 3, "+----------", "U..D.......");
         check(1, 1, "+-+-", "UDUD");
         check(3, 1, "+-++-+++", "UD.....U");
+    }
+
+    /// From the first contrary result to the decision.
+    #[test]
+    fn doubts() {
+        let mut check = Check::new(2, 3);
+        assert!(check.in_doubt());
+        for (result, expected) in
+            "+----+-++".chars().zip([false, true, true, false, false, true, false, true, false])
+        {
+            check.on_result(result == '+');
+            assert_eq!(check.in_doubt(), expected, "{check:?} after {result}");
+        }
     }
 
     #[test]

@@ -87,7 +87,8 @@ fn start(socket: socket2::Socket, address: &SockAddr) -> io::Result<OwnedFd> {
     Ok(socket.into())
 }
 
-fn classify(error: &io::Error) -> ConnectError {
+/// Whose fault an error of a socket on its way to a backend is.
+pub fn classify(error: &io::Error) -> ConnectError {
     let (reason, ours) = match error.raw_os_error().map(Errno::from_raw_os_error) {
         // A unix path that is not there is as closed as a port nobody listens on.
         Some(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOENT) => {

@@ -151,6 +151,15 @@ impl Socket {
         self.silent_error()
     }
 
+    /// Waits until a write may take something.
+    pub async fn ready_to_write(&mut self) -> io::Result<()> {
+        if !self.writable {
+            self.fd.ready(Interest::WRITABLE).await?.clear_ready_matching(Ready::WRITABLE);
+            self.writable = true;
+        }
+        Ok(())
+    }
+
     /// Whether the socket has failed without a read or write telling: asked only after events
     /// that hint at it, since it costs a system call.
     pub fn silent_error(&self) -> bool {

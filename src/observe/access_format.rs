@@ -26,7 +26,8 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
 }
 
-fn timestamp(time: SystemTime) -> String {
+/// RFC 3339, to the millisecond.
+pub(super) fn timestamp(time: SystemTime) -> String {
     // A clock outside of the years -9999 to 9999 is not worth an error.
     jiff::Timestamp::try_from(time).map(|time| format!("{time:.3}")).unwrap_or_default()
 }

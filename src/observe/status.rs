@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::access_format::timestamp;
 use crate::snapshot::{self, Snapshot};
 use crate::state::{CheckReport, Process};
 
@@ -85,9 +86,15 @@ pub struct CheckStatus {
     pub ok: bool,
     /// Why not.
     pub reason: Option<String>,
+    /// The HTTP status or the TLS alert that is the reason.
+    #[serde(default)]
+    pub code: Option<u16>,
     /// How long it took.
     pub ms: f64,
-    /// How long ago it ended.
+    /// When it ended (RFC 3339), by the clock as it is now.
+    #[serde(default)]
+    pub time: String,
+    /// How long ago that was.
     pub age_seconds: f64,
 }
 
@@ -142,11 +149,14 @@ fn backend(backend: &snapshot::Backend) -> BackendStatus {
 }
 
 fn check(report: &CheckReport) -> CheckStatus {
-    let age = SystemTime::now().duration_since(report.time).unwrap_or_default();
+    let age = report.ended.elapsed();
+    let failure = report.result.err();
     CheckStatus {
-        ok: report.result.is_ok(),
-        reason: report.result.err().map(|failure| failure.name().to_owned()),
+        ok: failure.is_none(),
+        reason: failure.map(|failure| failure.name().to_owned()),
+        code: failure.and_then(|failure| failure.code()),
         ms: report.took.as_micros() as f64 / 1000.0,
+        time: SystemTime::now().checked_sub(age).map(timestamp).unwrap_or_default(),
         age_seconds: age.as_millis() as f64 / 1000.0,
     }
 }

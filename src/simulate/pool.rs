@@ -141,6 +141,11 @@ impl<'a> Pool<'a> {
         Some(change)
     }
 
+    /// Whether the next check of a backend may change its state.
+    pub fn in_doubt(&self, index: usize) -> bool {
+        self.standing.backends[index].check.in_doubt()
+    }
+
     /// Whether states are ignored.
     pub fn in_panic(&self) -> bool {
         self.standing.panic

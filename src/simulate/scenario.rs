@@ -76,6 +76,8 @@ pub enum Load {
 #[allow(missing_docs)]
 pub struct Checks {
     pub interval: Duration,
+    /// While the state is in doubt; never longer than `interval`.
+    pub fast_interval: Duration,
     pub timeout: Duration,
     pub rise: u32,
     pub fall: u32,
@@ -172,7 +174,13 @@ impl Scenario {
             requests: None,
             duration: None,
             incidents: Vec::new(),
-            checks: Some(Checks { interval: 2 * second, timeout: second, rise: 2, fall: 3 }),
+            checks: Some(Checks {
+                interval: 2 * second,
+                fast_interval: second / 2,
+                timeout: second,
+                rise: 2,
+                fall: 3,
+            }),
             panic_threshold: Some(0),
             connect_timeout: second,
             attempts: 3,
@@ -282,7 +290,7 @@ impl Scenario {
             return Err(ScenarioError::Panic(percent));
         }
         let Some(checks) = self.checks else { return Ok(()) };
-        if checks.interval.is_zero() {
+        if checks.interval.is_zero() || checks.fast_interval.is_zero() {
             return Err(ScenarioError::Interval);
         }
         if checks.interval > SIMULATE_SINGLE_TIME || checks.timeout > SIMULATE_SINGLE_TIME {

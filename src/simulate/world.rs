@@ -8,7 +8,7 @@ use super::pool::Pool;
 use super::probes::Probes;
 use super::report::{Change, Failure, Report, Tally};
 use super::requests::{Request, RequestId, Requests, Stage, Tried};
-use super::scenario::{Load, Scenario, Turn};
+use super::scenario::{Checks, Load, Scenario, Turn};
 use super::server::{Condition, Server};
 use super::{FAILURE_PAUSE, RunError, USER_TIMEOUT};
 use crate::balance::{Policy, Spec};
@@ -52,7 +52,7 @@ enum Event {
     /// A check of a backend is due.
     CheckDue(usize),
     /// It is over.
-    Checked { index: usize, passed: bool },
+    Checked { index: usize, began: Duration, passed: bool },
     /// Something befalls a backend: the index of the incident.
     Incident(usize),
 }
@@ -82,8 +82,10 @@ impl<'a> World<'a> {
     pub fn new(scenario: &'a Scenario, spec: &'a Spec, policy: &'a Policy, bounds: Bounds) -> Self {
         let mut pool = Pool::new(scenario, spec, policy);
         let count = scenario.backends.len();
-        let interval = scenario.checks.map(|checks| checks.interval);
-        let schedule = |index| interval.map(|i| Schedule::new(i, index, count, Duration::ZERO));
+        let schedule = |index| {
+            let Checks { interval, fast_interval, .. } = scenario.checks?;
+            Some(Schedule::new(interval, fast_interval, index, count, Duration::ZERO))
+        };
         let mut world = World {
             scenario,
             spec,
@@ -170,7 +172,7 @@ impl<'a> World<'a> {
                 self.fail(id, Failure::Lost);
             }
             Event::CheckDue(index) => self.check(index),
-            Event::Checked { index, passed } => self.checked(index, passed),
+            Event::Checked { index, began, passed } => self.checked(index, began, passed),
             Event::Incident(index) => self.befall(index),
         }
     }
@@ -321,14 +323,14 @@ impl<'a> World<'a> {
     /// A kernel answers in two hops, with yes or no; nobody does not.
     fn check(&mut self, index: usize) {
         let Some(checks) = self.scenario.checks else { return };
-        self.schedules[index].advance(self.now, &mut self.check_rng);
         let condition = self.servers[index].condition();
         let silent = condition == Condition::Gone;
         let takes = if silent { checks.timeout } else { self.scenario.hop * 2 };
-        self.after(takes, Event::Checked { index, passed: condition == Condition::Alive });
+        let (began, passed) = (self.now, condition == Condition::Alive);
+        self.after(takes, Event::Checked { index, began, passed });
     }
 
-    fn checked(&mut self, index: usize, passed: bool) {
+    fn checked(&mut self, index: usize, began: Duration, passed: bool) {
         if let Some(state) = self.pool.checked(index, passed) {
             let (pool, count) = (&mut self.pool, self.servers.len());
             let moved = self.probes.as_mut().map(|probes| {
@@ -338,6 +340,8 @@ impl<'a> World<'a> {
             let panic = self.pool.in_panic();
             self.tally.changed(Change { at: self.now, backend: index, state, panic, moved });
         }
+        let in_doubt = self.pool.in_doubt(index);
+        self.schedules[index].advance(began, in_doubt, &mut self.check_rng);
         // A check that took longer than the interval is followed by the next at once.
         let due = self.schedules[index].due().max(self.now);
         self.agenda.at(due, Event::CheckDue(index));

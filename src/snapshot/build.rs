@@ -129,7 +129,7 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         capped: keyed.iter().any(|(_, backend)| backend.max_connections.is_some()),
         up_weight: AtomicU32::new(0),
         connect: pool.connect,
-        health: pool.health,
+        health: pool.health.clone(),
         slow_start: pool.slow_start,
         max_connections: pool.max_connections,
         queue: pool.queue,

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use super::check::CheckReport;
 use super::counter::{Counter, Sharded};
 use super::outcome::{ConnectFailure, Direction};
 use super::pool::{PoolState, Shared};
@@ -48,17 +49,6 @@ struct Shard {
     failures: [Counter; ConnectFailure::ALL.len()],
     bytes_in: Counter,
     bytes_out: Counter,
-}
-
-/// The latest check of a backend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckReport {
-    /// When it ended.
-    pub time: SystemTime,
-    /// How long it took.
-    pub took: Duration,
-    /// Why it failed; `Ok` if it passed.
-    pub result: Result<(), ConnectFailure>,
 }
 
 /// What a backend has counted, summed over workers.

@@ -3,6 +3,7 @@
 //! are the only writers of counts, each of its own shard.
 
 pub mod backend;
+pub mod check;
 pub mod counter;
 pub mod histogram;
 pub mod listener;
@@ -14,7 +15,8 @@ pub mod record;
 pub mod registry;
 pub mod standing;
 
-pub use backend::{BackendState, CheckReport, Full, Lease};
+pub use backend::{BackendState, Full, Lease};
+pub use check::{CheckFailure, CheckReport};
 pub use listener::ListenerState;
 pub use outcome::{AttemptOutcome, ConnectError, ConnectFailure, Direction, Termination};
 pub use pool::PoolState;

@@ -5,6 +5,7 @@ pub mod alert;
 pub mod alpn;
 pub mod client_hello;
 pub mod host_name;
+pub mod http_head;
 
 mod cursor;
 

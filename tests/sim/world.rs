@@ -33,7 +33,7 @@ pub struct Tally {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     CheckStarts(String, u32),
-    CheckEnds(String, u32, bool),
+    CheckEnds(String, u32, bool, Duration),
     Arrival,
     SessionEnds(String),
     /// A backend fails or comes back.
@@ -47,6 +47,8 @@ struct Backend {
     healthy: bool,
     check: Check,
     schedule: Schedule,
+    /// When the latest check began, or the next one will; another timer is an old one.
+    turn: Duration,
     latency: Latency,
     oracle: Oracle,
     /// Tells the events of a backend from those of a removed one at the same address.
@@ -171,7 +173,9 @@ impl World {
         let trouble = self.now < TROUBLE;
         match event {
             Event::CheckStarts(key, life) => self.start_check(key, life),
-            Event::CheckEnds(key, life, passed) => self.end_check(&key, life, passed),
+            Event::CheckEnds(key, life, passed, started) => {
+                self.end_check(&key, life, passed, started);
+            }
             Event::Arrival if trouble => {
                 self.connect();
                 self.after_ms(1..60, Event::Arrival);
@@ -218,18 +222,21 @@ impl World {
                 backend.weight = weight;
                 backend.check.set_thresholds(self.rise, self.fall);
                 // Another interval is another probe, as in the process.
-                backend.schedule = Schedule::new(self.interval, index, wanted, self.now);
+                backend.schedule =
+                    Schedule::new(self.interval, self.interval / 4, index, wanted, self.now);
                 let (due, life) = (backend.schedule.due(), backend.life);
+                backend.turn = due;
                 self.at(due, Event::CheckStarts(key, life));
                 continue;
             }
             let life = self.tally.reloads;
-            let schedule = Schedule::new(self.interval, index, wanted, self.now);
+            let schedule = Schedule::new(self.interval, self.interval / 4, index, wanted, self.now);
             let check = Check::new(self.rise, self.fall);
             let oracle = Oracle::new();
             self.at(schedule.due(), Event::CheckStarts(key.clone(), life));
             let latency = Latency::default();
-            let backend = Backend { weight, healthy, check, schedule, latency, oracle, life };
+            let turn = schedule.due();
+            let backend = Backend { weight, healthy, check, schedule, turn, latency, oracle, life };
             self.backends.insert(key, backend);
         }
         let members: Vec<_> =
@@ -244,24 +251,29 @@ impl World {
             return;
         };
         // A reload has set the timer again: this may be the old one.
-        if backend.schedule.due() != self.now {
+        if backend.turn != self.now {
             return;
         }
         let passed = backend.healthy;
-        backend.schedule.advance(self.now, &mut self.rng);
-        let (next, took) = (backend.schedule.due(), if passed { 1 } else { self.rng.u64(1..1000) });
-        assert!(next > self.now, "two checks at once");
-        self.at(next, Event::CheckStarts(key.clone(), life));
-        self.at(self.now + Duration::from_millis(took), Event::CheckEnds(key, life, passed));
+        let took = Duration::from_millis(if passed { 1 } else { self.rng.u64(1..1000) });
+        self.at(self.now + took, Event::CheckEnds(key, life, passed, self.now));
     }
 
-    fn end_check(&mut self, key: &str, life: u32, passed: bool) {
+    fn end_check(&mut self, key: &str, life: u32, passed: bool, started: Duration) {
         let Some(backend) = self.backends.get_mut(key).filter(|b| b.life == life) else {
             return;
         };
         let change = backend.check.on_result(passed);
         backend.oracle.judge(passed, self.rise, self.fall, change);
         assert_eq!(backend.check.state(), backend.oracle.state());
+        // A reload may have set the timer again meanwhile.
+        if backend.turn == started {
+            backend.schedule.advance(started, backend.check.in_doubt(), &mut self.rng);
+            backend.turn = backend.schedule.due().max(self.now);
+            assert!(backend.turn > started, "two checks at once");
+            let next = backend.turn;
+            self.at(next, Event::CheckStarts(key.to_owned(), life));
+        }
         if change.is_some() {
             self.tally.transitions += 1;
             self.decide_panic();

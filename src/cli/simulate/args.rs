@@ -221,6 +221,10 @@ pub struct PoolArgs {
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     pub check_interval: Duration,
 
+    /// `health.fast_interval`; not above the interval
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
+    pub check_fast_interval: Duration,
+
     /// `health.timeout`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     pub check_timeout: Duration,
@@ -234,7 +238,7 @@ pub struct PoolArgs {
     pub fall: u32,
 
     /// `health: off`
-    #[arg(long, conflicts_with_all = ["check_interval", "check_timeout", "rise", "fall"])]
+    #[arg(long, conflicts_with_all = ["check_interval", "check_fast_interval", "check_timeout", "rise", "fall"])]
     pub no_checks: bool,
 
     /// `panic_threshold`
@@ -293,6 +297,7 @@ impl Workload {
         let pool = &self.pool;
         let checks = Checks {
             interval: pool.check_interval,
+            fast_interval: pool.check_fast_interval.min(pool.check_interval),
             timeout: pool.check_timeout,
             rise: pool.rise,
             fall: pool.fall,

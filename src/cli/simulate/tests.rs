@@ -149,9 +149,10 @@ fn defaults_are_those_of_the_configuration() {
     let pool = &config::from_flags(&listen, &backend, None, None).unwrap().pools[0];
     let Simulate::Workload(workload) = parse(THIRTY).unwrap() else { panic!("a workload") };
     let scenario = workload.scenario().unwrap();
-    let health = pool.health.unwrap();
-    let config::HealthCheck { interval, timeout, rise, fall } = health;
-    assert_eq!(scenario.checks, Some(Checks { interval, timeout, rise, fall }));
+    let config::HealthCheck { interval, fast_interval, timeout, rise, fall, .. } =
+        *pool.health.as_ref().unwrap();
+    let checks = Checks { interval, fast_interval, timeout, rise, fall };
+    assert_eq!(scenario.checks, Some(checks));
     let threshold = match pool.panic_threshold {
         config::PanicThreshold::Percent(percent) => Some(percent),
         config::PanicThreshold::Off => None,

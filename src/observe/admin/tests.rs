@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use super::*;
 use crate::observe::fixture::Fixture;
 use crate::state::process::{Command, Phase};
-use crate::state::{CheckReport, Process};
+use crate::state::{CheckFailure, CheckReport, Process};
 
 /// A served admin socket; ends when dropped.
 struct Server {
@@ -129,9 +129,9 @@ fn status_says_what_is_known() {
     server.fixture.listeners[0].listener.state.opened(0);
     let backend = &server.fixture.pools[0].backends[1].state;
     backend.checked(CheckReport {
-        time: std::time::SystemTime::now(),
+        ended: std::time::Instant::now(),
         took: Duration::from_micros(1500),
-        result: Err(crate::state::ConnectFailure::Refused),
+        result: Err(CheckFailure::Status(503)),
     });
     let body: Value = serde_json::from_str(&server.get("/api/v1/status").2).unwrap();
     assert_eq!(body["version"], env!("CARGO_PKG_VERSION"));
@@ -146,8 +146,11 @@ fn status_says_what_is_known() {
     let checked = &pool["backends"]["b2"];
     assert_eq!((&checked["state"], &checked["weight"]), (&json!("up"), &json!(1)));
     let check = &checked["last_check"];
-    assert_eq!((&check["ok"], &check["reason"]), (&json!(false), &json!("refused")));
-    assert_eq!(check["ms"], json!(1.5));
+    assert_eq!((&check["ok"], &check["reason"]), (&json!(false), &json!("status")));
+    assert_eq!((&check["code"], &check["ms"]), (&json!(503), &json!(1.5)));
+    let time: jiff::Timestamp = check["time"].as_str().unwrap().parse().unwrap();
+    let age = jiff::Timestamp::now().duration_since(time).as_secs_f64();
+    assert!((0.0..60.0).contains(&age), "{check}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod pattern;
 mod pointsman;
 mod process;
 mod record;
+mod s_server;
 mod session;
 mod stream;
 
@@ -26,7 +27,7 @@ pub mod hello;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
-pub use certificate::certify;
+pub use certificate::{certify, certify_by_authority};
 pub use chromium::browse;
 pub use command::{Answer, Background, command, finish, finish_reading};
 pub use edge::{Edge, answer, answering, captured, routed};
@@ -39,6 +40,7 @@ pub use nginx::Nginx;
 pub use pointsman::{Pointsman, fresh_directory};
 pub use process::{Usage, raise_descriptors};
 pub use record::Record;
+pub use s_server::SServer;
 pub use session::{Session, Side, expect_record};
 pub use stream::Stream;
 

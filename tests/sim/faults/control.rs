@@ -27,7 +27,7 @@ impl World {
         let (now, mut rng) = (self.now, self.rng.fork());
         let finds = self.finds.expect("there are checks");
         let Some(backend) = self.backend(id) else { return };
-        backend.schedule.advance(now, &mut rng);
+        backend.schedule.advance(now, false, &mut rng);
         let next = backend.schedule.due();
         let (passed, took) = match backend.fault {
             Fault::None => (true, 1),
