@@ -125,7 +125,7 @@ impl Service {
                 // Those that did start.
                 process.phase.send_replace(Phase::Stopping);
             })?;
-        control.spawn(publisher.serve(inbox.commands));
+        control.spawn(publisher.serve(inbox.commands, inbox.alarms));
         let runtimes = workers.iter().map(|worker| worker.runtime.clone()).collect();
         control.spawn(measure_workers(process.clone(), runtimes));
         process.serving.store(true, Relaxed);

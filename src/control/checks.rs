@@ -11,9 +11,10 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::probe::{Ending, Target, TlsClient, TlsClients};
+use super::watch::Watch;
 use crate::address::Address;
 use crate::config::{Config, HealthCheck};
-use crate::health::{Check, Schedule, State};
+use crate::health::{Schedule, State};
 use crate::limits::{CHECKS_CLOSING, CHECKS_DESCRIPTORS_SHARE, CHECKS_IN_FLIGHT};
 use crate::snapshot::{Pool, Snapshot};
 use crate::state::{BackendState, CheckReport};
@@ -28,6 +29,7 @@ pub struct Checks {
 
 #[derive(Debug)]
 struct Shared {
+    watch: Arc<Watch>,
     in_flight: Semaphore,
     closing: Arc<Semaphore>,
     /// Wakes whoever waits for first results.
@@ -54,17 +56,10 @@ struct Probe {
 /// What a reload may change of a probe that goes on.
 #[derive(Debug, Default)]
 struct Watched {
-    subjects: Vec<Subject>,
+    /// The backends that its results are about.
+    subjects: Vec<Arc<BackendState>>,
     /// Of the first pool's reading of the same files.
     tls: Option<TlsClient>,
-}
-
-/// One backend that a probe's results are about.
-#[derive(Debug)]
-struct Subject {
-    pool: Arc<Pool>,
-    backend: Arc<BackendState>,
-    check: Check,
 }
 
 /// The TLS clients of a configuration's checks, one entry a pool.
@@ -95,32 +90,26 @@ pub(super) fn most_in_flight() -> usize {
     usize::try_from(share).map_or(CHECKS_IN_FLIGHT, |share| share.clamp(1, CHECKS_IN_FLIGHT))
 }
 
-impl Default for Checks {
-    fn default() -> Self {
+impl Checks {
+    /// None yet; `watch` gets the results.
+    pub fn new(watch: Arc<Watch>) -> Self {
         let in_flight = Semaphore::new(most_in_flight());
         let closing = Arc::new(Semaphore::new(CHECKS_CLOSING));
-        Checks {
-            probes: AHashMap::new(),
-            shared: Arc::new(Shared { in_flight, closing, reported: Notify::new() }),
-        }
+        let shared = Shared { watch, in_flight, closing, reported: Notify::new() };
+        Checks { probes: AHashMap::new(), shared: Arc::new(shared) }
     }
-}
 
-impl Checks {
     /// Checks what `snapshot` says from now on, with the `clients` of its configuration. What is
     /// known of a backend stays known.
     pub fn follow(&mut self, snapshot: &Snapshot, clients: &Clients) {
-        let mut before = self.take_machines();
         let mut wanted: AHashMap<ProbeKey, Watched> = AHashMap::new();
         // Probes about a backend that is new here, which must not wait for their next turn.
         let mut urgent: AHashSet<ProbeKey> = AHashSet::new();
         for (pool, client) in snapshot.pools.iter().zip(&clients.0) {
             let Some(health) = &pool.health else { continue };
-            let (rise, fall) = (health.rise, health.fall);
             let probe = Arc::new(health.probe.clone());
             for backend in &pool.backends {
                 let state = &backend.state;
-                let known = before.remove(&(Arc::as_ptr(state).addr()));
                 let address = checked_address(&state.address, health);
                 let key = ProbeKey {
                     target: Target { address, probe: probe.clone() },
@@ -128,18 +117,15 @@ impl Checks {
                     fast_interval: health.fast_interval,
                     timeout: health.timeout,
                 };
-                if known.is_none() && state.state() == State::Unknown {
+                if state.state() == State::Unknown && !self.shared.watch.knows(state) {
                     urgent.insert(key.clone());
                 }
-                let mut check =
-                    known.unwrap_or_else(|| Check::with_state(state.state(), rise, fall));
-                check.set_thresholds(rise, fall);
-                let subject = Subject { pool: pool.clone(), backend: state.clone(), check };
                 let watched = wanted.entry(key).or_default();
-                watched.subjects.push(subject);
+                watched.subjects.push(state.clone());
                 watched.tls = watched.tls.take().or_else(|| client.clone());
             }
         }
+        self.shared.watch.follow(snapshot);
         self.probes.retain(|key, _| wanted.contains_key(key));
         let count = wanted.len();
         for (index, (key, watched)) in wanted.into_iter().enumerate() {
@@ -171,18 +157,6 @@ impl Checks {
                 return;
             }
         }
-    }
-
-    /// Takes what is known away from the running probes. A result that comes before they get it
-    /// back is about nobody: it cannot change one copy of what is known and not the other.
-    fn take_machines(&mut self) -> AHashMap<usize, Check> {
-        let mut machines = AHashMap::new();
-        for probe in self.probes.values() {
-            for subject in std::mem::take(&mut lock(&probe.watched).subjects) {
-                machines.insert(Arc::as_ptr(&subject.backend).addr(), subject.check);
-            }
-        }
-        machines
     }
 }
 
@@ -224,7 +198,9 @@ async fn run(
         let ended = Instant::now();
         let report =
             CheckReport { ended: ended.into(), took: ended - begun, result: probed.result };
-        let in_doubt = take_report(&mut lock(&watched).subjects, &report);
+        let subjects = lock(&watched).subjects.clone();
+        let take = |backend: &Arc<_>| shared.watch.on_check(backend, begun.into_std(), &report);
+        let in_doubt = subjects.iter().map(take).fold(false, |any, doubt| any | doubt);
         shared.reported.notify_waiters();
         schedule.advance(begun - origin, in_doubt, &mut rng);
         if let Some(ending) = probed.ending {
@@ -240,50 +216,4 @@ fn end(ending: Ending, closing: &Arc<Semaphore>) {
         ending.close().await;
         drop(permit);
     });
-}
-
-/// Takes it as being about each of `subjects`; whether the state of one is in doubt after it.
-fn take_report(subjects: &mut [Subject], report: &CheckReport) -> bool {
-    // Our own shortage is reported, but says nothing of the backend.
-    let verdict = !report.result.is_err_and(|failure| failure.is_ours());
-    for subject in &mut *subjects {
-        subject.backend.checked(report.clone());
-        if verdict {
-            take_verdict(subject, report);
-        }
-    }
-    subjects.iter().any(|subject| subject.check.in_doubt())
-}
-
-fn take_verdict(subject: &mut Subject, report: &CheckReport) {
-    let Some(state) = subject.check.on_result(report.result.is_ok()) else { return };
-    subject.backend.set_state(state);
-    subject.pool.weigh();
-    let (pool, backend) = (&subject.pool, subject.backend.name());
-    let ms = (report.took.as_secs_f64() * 1e6).round() / 1e3;
-    match report.result {
-        Ok(()) => tracing::info!(pool = %pool.name, %backend, %state, ms, "backend changed"),
-        Err(failure) => {
-            let (reason, code) = (failure.name(), failure.code());
-            tracing::warn!(pool = %pool.name, %backend, %state, reason, code, ms, "backend changed");
-        }
-    }
-    // While first results are still to come, one that failed is no reason to panic: the last of
-    // them decides, or the end of the first round.
-    if pool.state.panic() || pool.backends.iter().all(|b| b.state.state() != State::Unknown) {
-        update_panic(pool);
-    }
-}
-
-/// Sets or ends panic as the states of the pool's backends ask for.
-pub(super) fn update_panic(pool: &Pool) {
-    let panic = pool.should_panic();
-    if !pool.state.set_panic(panic) {
-        return;
-    }
-    if panic {
-        tracing::error!(pool = %pool.name, "panic: the state of its backends is ignored");
-    } else {
-        tracing::info!(pool = %pool.name, "panic is over");
-    }
 }

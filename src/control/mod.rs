@@ -5,5 +5,6 @@ pub mod lifecycle;
 pub mod probe;
 pub mod publish;
 pub mod signals;
+mod watch;
 
 pub use publish::Publisher;

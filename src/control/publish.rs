@@ -11,7 +11,8 @@ use ahash::AHashSet;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::checks::{Checks, Clients, most_in_flight, update_panic};
+use super::checks::{Checks, Clients, most_in_flight};
+use super::watch::{Watch, update_panic};
 use crate::address::Address;
 use crate::config::{self, AccessLog, Config, MaxConnections};
 use crate::health::State;
@@ -41,6 +42,7 @@ pub struct Publisher {
     /// Whether an access log could be written to.
     probe: ProbeLog,
     checks: Checks,
+    watch: Arc<Watch>,
     published: watch::Sender<Arc<Snapshot>>,
 }
 
@@ -59,10 +61,11 @@ impl Publisher {
         let (snapshot, clients) = prepare(&process, Arc::new(config), None, probe)?;
         take_effect(&process, &snapshot);
         configure_access_log(&process, &snapshot.config);
-        let mut checks = Checks::default();
+        let watch = Arc::new(Watch::new(process.clone()));
+        let mut checks = Checks::new(watch.clone());
         checks.follow(&snapshot, &clients);
         let (published, snapshots) = watch::channel(Arc::new(snapshot));
-        Ok((Publisher { process, path, probe, checks, published }, snapshots))
+        Ok((Publisher { process, path, probe, checks, watch, published }, snapshots))
     }
 
     /// Waits for the first result of every check, but not longer than a check may take, nor when
@@ -83,8 +86,14 @@ impl Publisher {
         self.published.subscribe()
     }
 
-    /// Answers commands until nobody can send one any more.
-    pub async fn serve(mut self, mut commands: mpsc::Receiver<Command>) {
+    /// Answers commands, and looks at backends as workers ask for it, until nobody can send
+    /// anything any more.
+    pub async fn serve(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        alarms: mpsc::Receiver<Arc<BackendState>>,
+    ) {
+        tokio::spawn(self.watch.clone().run(alarms));
         while let Some(command) = commands.recv().await {
             let Command::Reload(answer) = command;
             let result = self.reload().await;
@@ -299,18 +308,11 @@ fn take_effect(process: &Process, snapshot: &Snapshot) {
     }
     for pool in &snapshot.pools {
         for backend in &pool.backends {
-            refresh(&backend.state, backend.name.clone(), pool.health.is_some());
+            backend.state.set_name(backend.name.clone());
         }
         pool.set_bounds();
         // Checks of the configuration before this one went on while it was built.
         pool.weigh();
-    }
-}
-
-fn refresh(state: &BackendState, name: Arc<str>, checked: bool) {
-    state.set_name(name);
-    if !checked {
-        state.set_state(State::Up);
     }
 }
 

@@ -92,6 +92,11 @@ impl Standing {
         }
     }
 
+    /// Whether the next check may decide something.
+    pub fn in_doubt(&self) -> bool {
+        self.check.in_doubt()
+    }
+
     /// Its ejections. One in force counts towards the most of a pool, whatever the state.
     pub fn ejection(&self) -> &Ejection {
         &self.ejection
