@@ -11,6 +11,7 @@ use super::{check_text, effective, effective_yaml, from_flags, parse, summary};
 
 const MINIMAL: &str = include_str!("../../conf/minimal.yaml");
 const SNI: &str = include_str!("../../conf/sni.yaml");
+const CHECKS: &str = include_str!("../../conf/checks.yaml");
 const FULL: &str = include_str!("../../conf/full.yaml");
 
 /// What `conf/full.yaml` says that is no default.
@@ -111,7 +112,7 @@ fn keys(path: &str, node: &Node, paths: &mut BTreeSet<String>) {
 
 #[test]
 fn shipped_files_have_no_warnings() {
-    for text in [MINIMAL, FULL, SNI] {
+    for text in [MINIMAL, CHECKS, FULL, SNI] {
         assert_eq!(check_text(text, "shipped").unwrap().warnings, []);
     }
 }

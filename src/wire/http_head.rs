@@ -105,6 +105,19 @@ mod tests {
         assert_eq!(read(head.as_bytes()), Head::Status(404));
     }
 
+    /// The fuzzer's corpus.
+    #[test]
+    fn corpus() {
+        for file in std::fs::read_dir("tests/fuzz/corpus/http_head").unwrap() {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            let whole = read(&bytes);
+            for end in 0..bytes.len() {
+                let part = read(&bytes[..end]);
+                assert!(part == Head::Incomplete || part == whole, "{end}: {part:?}, {whole:?}");
+            }
+        }
+    }
+
     proptest! {
         /// Any bytes, and any bytes after a good beginning, are read to an answer; more of them
         /// never change one that was given.
