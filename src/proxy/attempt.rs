@@ -78,6 +78,8 @@ struct Race<'a> {
     tried: Tried,
     /// Attempts made so far.
     made: usize,
+    /// A failure was our own: it would be met again.
+    ours: bool,
     /// How often all backends have been tried.
     rounds: u32,
     /// Attempts under way, the oldest first.
@@ -119,6 +121,7 @@ impl<'a> Race<'a> {
             begun,
             tried: Tried::default(),
             made: 0,
+            ours: false,
             rounds: 0,
             pending: Vec::new(),
             hedge_at: None,
@@ -223,7 +226,7 @@ impl<'a> Race<'a> {
                     self.pool.state.retried(self.worker().index);
                     return self.start(index, lease);
                 }
-                _ if self.tried.count() == 0 => return failed,
+                _ if self.tried.count() == 0 || self.ours => return failed,
                 _ => {}
             }
             let wait = self.worker().with_rng(|rng| BACKOFF.wait(self.rounds, rng));
@@ -306,6 +309,7 @@ impl<'a> Race<'a> {
             pool = %self.pool.name, backend = %backend.name, reason = error.reason.name(),
             ms = took.as_secs_f64() * 1e3, "connect failed"
         );
+        self.ours |= error.ours;
         if !error.ours {
             let outlier = self.pool.outlier.as_ref();
             place.failed(Failure::Connect, outlier, &self.worker().process);

@@ -12,8 +12,12 @@ const WAYS: u8 = 10;
 const HALF_CLOSED: Duration = Duration::from_millis(200);
 
 fn serve(mut stream: Stream) {
-    let way = stream.read(1)[0];
-    match way {
+    // A client that resets while it is being connected leaves without a word.
+    let mut way = [0];
+    if stream.socket().recv_exact_one(&mut way).is_none() {
+        return;
+    }
+    match way[0] {
         // The client ends it: FIN or RST, with an answer or without.
         0 | 1 => drop(stream.receive_all()),
         2 => {
