@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Connect, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, OnTimeout, PanicThreshold,
-    Preread, Queueing, Shutdown, Timeouts, Workers,
+    Connect, HealthCheck, Log, LogFormat, LogLevel, MaxConnections, OnDown, OnTimeout,
+    PanicThreshold, Preread, Queueing, Shutdown, Timeouts, Workers,
 };
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
@@ -49,4 +49,6 @@ pub(super) const HEALTH: HealthCheck = HealthCheck {
 };
 pub(super) const PANIC_THRESHOLD: PanicThreshold = PanicThreshold::Percent(0);
 pub(super) const CONNECT: Connect = Connect { timeout: Duration::from_secs(1), attempts: 3 };
+pub(super) const ON_DOWN: OnDown = OnDown::Keep;
+pub(super) const CLOSE_SPREAD: Duration = Duration::from_secs(2);
 pub(super) const QUEUE: Queueing = Queueing { max: 0, timeout: Duration::from_secs(1) };

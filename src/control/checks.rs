@@ -16,7 +16,7 @@ use crate::limits::{CHECKS_CLOSING, CHECKS_IN_FLIGHT};
 use crate::net::connect::connect;
 use crate::net::{Socket, close};
 use crate::snapshot::{Pool, Snapshot};
-use crate::state::{BackendState, CheckReport, ConnectError};
+use crate::state::{AdminState, BackendState, CheckReport, ConnectError};
 use crate::sys::socket::TcpOptions;
 
 /// All checks of the process.
@@ -77,8 +77,10 @@ impl Checks {
         let mut urgent: AHashSet<ProbeKey> = AHashSet::new();
         for pool in &snapshot.pools {
             let Some(HealthCheck { interval, timeout, rise, fall }) = pool.health else { continue };
-            for backend in &pool.backends {
-                let state = &backend.state;
+            for state in pool.backends.iter().map(|backend| &backend.state) {
+                if state.admin() == AdminState::Maintenance {
+                    continue;
+                }
                 let known = before.remove(&(Arc::as_ptr(state).addr()));
                 let key = ProbeKey { address: state.address.clone(), interval, timeout };
                 if known.is_none() && state.state() == State::Unknown {
@@ -112,7 +114,7 @@ impl Checks {
         loop {
             let reported = self.shared.reported.notified();
             let known = pools.iter().flat_map(|pool| &pool.backends);
-            if known.into_iter().all(|backend| backend.state.state() != State::Unknown) {
+            if known.into_iter().all(|backend| is_decided(&backend.state)) {
                 return;
             }
             if timeout_at(deadline, reported).await.is_err() {
@@ -194,8 +196,7 @@ fn end(socket: Socket, closing: &Arc<Semaphore>) {
 
 fn take_verdict(subject: &mut Subject, report: &CheckReport) {
     let Some(state) = subject.check.on_result(report.result.is_ok()) else { return };
-    subject.backend.set_state(state);
-    subject.pool.weigh();
+    subject.pool.set_state(&subject.backend, state);
     let (pool, backend) = (&subject.pool, subject.backend.name());
     let ms = (report.took.as_secs_f64() * 1e6).round() / 1e3;
     match report.result {
@@ -205,11 +206,20 @@ fn take_verdict(subject: &mut Subject, report: &CheckReport) {
             tracing::warn!(pool = %pool.name, %backend, %state, reason, ms, "backend changed");
         }
     }
-    // While first results are still to come, one that failed is no reason to panic: the last of
-    // them decides, or the end of the first round.
-    if pool.state.panic() || pool.backends.iter().all(|b| b.state.state() != State::Unknown) {
+    consider_panic(pool);
+}
+
+/// As [`update_panic`], but while first results are still to come, what is not up yet is no reason
+/// to panic: the last of them decides, or the end of the first round.
+pub(super) fn consider_panic(pool: &Pool) {
+    if pool.state.panic() || pool.backends.iter().all(|b| is_decided(&b.state)) {
         update_panic(pool);
     }
+}
+
+/// Whether a first result is not to be waited for any more, or never to come.
+fn is_decided(backend: &BackendState) -> bool {
+    backend.state() != State::Unknown || backend.admin() == AdminState::Maintenance
 }
 
 /// Sets or ends panic as the states of the pool's backends ask for.

@@ -6,5 +6,7 @@ mod account;
 mod attempt;
 mod order;
 mod preread;
+mod requests;
+mod roll;
 mod session;
 pub mod worker;

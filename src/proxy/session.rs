@@ -16,13 +16,14 @@ use super::account::Account;
 use super::attempt::{Connected, Place, connect_any};
 use super::order::Order;
 use super::preread::{Read, preread};
+use super::roll::Entry;
 use crate::address::Address;
 use crate::balance::key::Tuple;
 use crate::net::relay::{self, End, Side, relay};
 use crate::net::{Socket, close};
 use crate::route::Request;
 use crate::snapshot::{Lead, Listener, Pool, split_pool};
-use crate::state::{Direction, Termination};
+use crate::state::{Direction, Stage, Termination};
 use crate::sys::socket::TcpOptions;
 use crate::wire::alert::UNRECOGNIZED_NAME;
 use crate::wire::{Alpn, ClientHello};
@@ -44,14 +45,14 @@ pub(super) async fn serve(
     accepted: Accepted,
     listener: Arc<Listener>,
     account: &mut Account,
-    order: &Rc<Order>,
+    entry: &Rc<Entry>,
 ) -> Termination {
-    let arrived = Box::pin(arrive(accepted, listener, account, order)).await;
+    let arrived = Box::pin(arrive(accepted, listener, account, entry)).await;
     let Arrived { mut client, mut connected, first, timeouts } = match arrived {
         Ok(arrived) => arrived,
         Err(termination) => return termination,
     };
-    let carry = carry(&mut client, &mut connected, first, &timeouts, account, order);
+    let carry = carry(&mut client, &mut connected, first, &timeouts, account, &entry.order);
     let ended = Box::pin(carry).await;
     account.ends(ended.termination);
     if !ended.told {
@@ -76,12 +77,12 @@ async fn arrive(
     accepted: Accepted,
     listener: Arc<Listener>,
     account: &mut Account,
-    order: &Rc<Order>,
+    entry: &Rc<Entry>,
 ) -> Result<Arrived, Termination> {
     let tcp = accepted.local.ip().is_some();
     let Ok(mut client) = Socket::new(accepted.fd, tcp) else { return Err(Termination::Error) };
     let from = accepted.client;
-    let Read { bytes, hello } = match read_hello(&mut client, &listener, from, account, order).await
+    let Read { bytes, hello } = match read_hello(&mut client, &listener, from, account, entry).await
     {
         Ok(read) => read,
         Err(termination) => return Err(Box::pin(turn_away(client, termination, account)).await),
@@ -98,7 +99,7 @@ async fn arrive(
             return Err(Box::pin(refuse(client, refusal, speaks_tls, account)).await);
         }
     };
-    account.routed(&pool.name);
+    account.routed(&pool.state);
 
     let options = TcpOptions::from(&listener.timeouts);
     let timeouts = relay::Timeouts {
@@ -110,11 +111,14 @@ async fn arrive(
     drop(listener);
     let connected = tokio::select! {
         biased;
-        reason = order.received() => Err(reason),
+        reason = entry.order.received() => Err(reason),
         result = Box::pin(connect_any(&pool, &connection, &options, account)) => result,
     };
     match connected {
-        Ok(connected) => Ok(Arrived { client, connected, first: bytes, timeouts }),
+        Ok(connected) => {
+            entry.comes_to(Stage::Relaying(connected.place.lease.backend().clone()));
+            Ok(Arrived { client, connected, first: bytes, timeouts })
+        }
         Err(termination) => {
             drop((bytes, pool));
             Err(Box::pin(turn_away(client, termination, account)).await)
@@ -128,14 +132,14 @@ async fn read_hello(
     listener: &Listener,
     from: Option<SocketAddr>,
     account: &mut Account,
-    order: &Rc<Order>,
+    entry: &Rc<Entry>,
 ) -> Result<Read, Termination> {
     if !listener.reads_hello {
         return Ok(Read::default());
     }
     let worker = account.worker().clone();
     let begun = account.started();
-    let read = preread(client, listener, from, begun.into(), &worker, order).await;
+    let read = preread(client, listener, from, begun.into(), &worker, entry).await;
     account.preread(read.as_ref().ok().and_then(|read| read.hello.as_ref()));
     read
 }
