@@ -17,6 +17,9 @@ mod readings;
 pub mod admin;
 mod api;
 pub mod auth;
+mod change;
+mod resource;
+pub mod sessions;
 pub mod status;
 
 #[cfg(test)]
