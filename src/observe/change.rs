@@ -1,6 +1,7 @@
 //! `POST /api/v1/pools/POOL/backends/BACKEND`: what the body may say.
 
 use serde::{Deserialize, Deserializer};
+use serde_json::Number;
 
 use crate::limits::WEIGHT_MAX;
 use crate::state::{AdminState, Change};
@@ -13,10 +14,10 @@ struct Body {
     admin: Option<String>,
     /// `null` says something else than nothing.
     #[serde(default, deserialize_with = "said")]
-    weight: Option<Option<u64>>,
+    weight: Option<Option<Number>>,
 }
 
-fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Number>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -43,8 +44,10 @@ pub(super) fn read(body: &[u8]) -> Result<Change, BadChange> {
     }
     let Body { admin, weight } = serde_json::from_slice(body)?;
     let admin = admin.map(|name| AdminState::find(&name).ok_or(BadChange::Admin)).transpose()?;
-    let in_range = |weight: u64| u16::try_from(weight).ok().filter(|weight| *weight <= WEIGHT_MAX);
-    let given = |weight: u64| in_range(weight).ok_or(BadChange::Weight);
+    let given = |number: Number| {
+        let weight = number.as_u64().and_then(|weight| u16::try_from(weight).ok());
+        weight.filter(|weight| *weight <= WEIGHT_MAX).ok_or(BadChange::Weight)
+    };
     let weight = weight.map(|weight| weight.map(given).transpose()).transpose()?;
     match (admin, weight) {
         (None, None) => Err(BadChange::Nothing),
@@ -75,9 +78,9 @@ mod tests {
             (r#"{"admin":1}"#, Err("expected a string")),
             (r#"{"weight":257}"#, Err("from 0 to 256")),
             (r#"{"weight":18446744073709551615}"#, Err("from 0 to 256")),
-            (r#"{"weight":-1}"#, Err("not understood: invalid value")),
-            (r#"{"weight":1.5}"#, Err("not understood: invalid type")),
-            (r#"{"weight":"1"}"#, Err("not understood: invalid type")),
+            (r#"{"weight":-1}"#, Err("from 0 to 256")),
+            (r#"{"weight":1.5}"#, Err("from 0 to 256")),
+            (r#"{"weight":"1"}"#, Err("not understood: invalid type: string")),
             (r#"{"weigth":1}"#, Err("unknown field `weigth`, expected `admin` or `weight`")),
             (r#"{"weight":1,"weight":2}"#, Err("duplicate field `weight`")),
             (r#"{"weight":1} x"#, Err("trailing characters")),

@@ -9,7 +9,7 @@ use ahash::AHashMap;
 use tokio::sync::oneshot;
 
 use super::roll::Entry;
-use super::worker::{SPREAD_STEP, Worker, share};
+use super::worker::{SPREAD_STEP, Worker};
 use crate::health::State;
 use crate::state::{Closing, Query, Termination};
 
@@ -41,19 +41,20 @@ impl Worker {
 
     async fn close(self: Rc<Self>, closings: Vec<Closing>) {
         let mut sessions = self.sessions_of(&closings).await;
+        let counts: Vec<usize> = sessions.iter().map(Vec::len).collect();
         while sessions.iter().any(|sessions| !sessions.is_empty()) {
-            for (closing, sessions) in closings.iter().zip(&mut sessions) {
-                close_share(closing, sessions);
+            for ((closing, count), sessions) in closings.iter().zip(&counts).zip(&mut sessions) {
+                close_share(closing, *count, sessions);
             }
             tokio::time::sleep(SPREAD_STEP).await;
         }
         if let Some(last) = closings.iter().map(|closing| closing.until).max() {
             tokio::time::sleep_until(last.into()).await;
         }
-        // Those that were just being connected then.
+        // Those that were just being connected when it began.
         let late = self.sessions_of(&closings).await;
         for (closing, mut late) in closings.iter().zip(late) {
-            close_share(closing, &mut late);
+            close_share(closing, 0, &mut late);
         }
     }
 
@@ -73,14 +74,16 @@ impl Worker {
     }
 }
 
-/// Closes as many of these sessions as the time left asks for; none any more if their backend has
-/// come up again.
-fn close_share(closing: &Closing, sessions: &mut Vec<Rc<Entry>>) {
+/// Closes as many of these sessions, which were `count` at first, as are due by now; none any more
+/// if their backend has come up again.
+fn close_share(closing: &Closing, count: usize, sessions: &mut Vec<Rc<Entry>>) {
     if closing.backend.state() != State::Down {
         sessions.clear();
     }
     let left = closing.until.saturating_duration_since(Instant::now());
-    let kept = sessions.len() - share(sessions.len(), left);
+    let whole = closing.until.saturating_duration_since(closing.since).as_nanos().max(1);
+    let kept = count as u128 * left.as_nanos() / whole;
+    let kept = usize::try_from(kept).map_or(sessions.len(), |kept| kept.min(sessions.len()));
     for entry in sessions.drain(kept..) {
         entry.order.give(Termination::BackendDown);
     }

@@ -239,7 +239,9 @@ impl Worker {
         if left > spread {
             return left - spread;
         }
-        self.roll.order_end(share(self.roll.kept(), left), Termination::Shutdown);
+        let steps = left.as_millis() / SPREAD_STEP.as_millis() + 1;
+        let share = self.roll.kept().div_ceil(usize::try_from(steps).unwrap_or(usize::MAX));
+        self.roll.order_end(share, Termination::Shutdown);
         SPREAD_STEP
     }
 
@@ -274,12 +276,6 @@ impl Worker {
 /// Seconds since 1970 in the upper half; connections count in the lower one.
 fn first_id() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs()) << 32
-}
-
-/// How many of so many sessions are to be closed now, so that all are in the time left.
-pub(super) fn share(sessions: usize, left: Duration) -> usize {
-    let steps = left.as_millis() / SPREAD_STEP.as_millis() + 1;
-    sessions.div_ceil(usize::try_from(steps).unwrap_or(usize::MAX))
 }
 
 /// A session's place on its worker's roll, given up when dropped.

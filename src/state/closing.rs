@@ -13,7 +13,9 @@ use super::counter::Sharded;
 pub struct Closing {
     /// The backend.
     pub backend: Arc<BackendState>,
-    /// When the last of them is.
+    /// When that began.
+    pub since: Instant,
+    /// When the last of them is closed.
     pub until: Instant,
 }
 

@@ -139,7 +139,8 @@ impl PoolState {
     /// Has the sessions of a backend closed, one after the other, the last one after this time.
     /// Control only.
     pub fn close_sessions(&self, backend: &Arc<BackendState>, within: Duration) {
-        let closing = Closing { backend: backend.clone(), until: Instant::now() + within };
+        let since = Instant::now();
+        let closing = Closing { backend: backend.clone(), since, until: since + within };
         self.closings.tell(&closing);
     }
 
