@@ -42,7 +42,7 @@ pub struct SessionStatus {
     pub bytes_out: u64,
 }
 
-/// A worker has too much to do, or has ended.
+/// A worker has too much to do.
 #[derive(Debug, thiserror::Error)]
 #[error("a worker does not answer; try again")]
 pub(super) struct Unanswered;
@@ -85,7 +85,7 @@ pub(super) async fn end(process: &Process, id: u64) -> Result<bool, Unanswered> 
     Ok(ask(process, |answer| Query::End { id, answer }).await?.contains(&true))
 }
 
-/// Asks every worker, which do not wait for each other.
+/// Asks every worker, which do not wait for each other. One that has ended has no sessions.
 async fn ask<T>(
     process: &Process,
     query: impl Fn(oneshot::Sender<T>) -> Query,
@@ -101,8 +101,7 @@ async fn ask<T>(
     }
     let mut answers = Vec::new();
     for receiver in received {
-        let answer = timeout_at(deadline, receiver).await;
-        answers.push(answer.map_err(|_| Unanswered)?.map_err(|_| Unanswered)?);
+        answers.extend(timeout_at(deadline, receiver).await.map_err(|_| Unanswered)?);
     }
     Ok(answers)
 }

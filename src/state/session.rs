@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{BackendState, ListenerState, PoolState};
@@ -87,9 +88,9 @@ impl Default for Queries {
 }
 
 impl Queries {
-    /// Asks; false if too many wait for an answer already, or the worker has ended.
+    /// Asks; false if too many wait for an answer already. A worker that has ended drops the query.
     pub fn ask(&self, query: Query) -> bool {
-        self.sender.try_send(query).is_ok()
+        !matches!(self.sender.try_send(query), Err(TrySendError::Full(_)))
     }
 
     /// Hands the worker its end, once.

@@ -151,6 +151,26 @@ fn one_session_ends_by_its_id() {
     pointsman.stop();
 }
 
+/// While the process is stopping the operator sees what it waits for, and can end it.
+#[test]
+fn sessions_are_listed_while_draining() {
+    let backend = Backend::echo();
+    let yaml = one_listener("", &[&backend.address()], "");
+    let mut pointsman = Pointsman::start(&format!("workers: 3\nshutdown: {{ grace: 1h }}\n{yaml}"));
+    let mut client = held(&pointsman, 10);
+    let threads = pointsman.usage().threads;
+    pointsman.signal(rustix::process::Signal::TERM);
+    wait_until("the idle workers to end", || pointsman.usage().threads == threads - 2);
+    let all = list(&pointsman, "");
+    assert_eq!((&all["total"], &all["sessions"][0]["client"]), (&1.into(), &client.local().into()));
+    let id = all["sessions"][0]["id"].as_str().unwrap().to_owned();
+    pointsman.command(&["sessions", "end", &id]).success();
+    client.expect_end();
+    drop(client);
+    assert_eq!(pointsman.wait().code(), Some(0));
+    assert_eq!(pointsman.access_log(1)[0].text("termination"), "drained");
+}
+
 /// Who may not change anything may not see who is connected, nor end or drain anything.
 #[test]
 fn lists_and_changes_need_the_header_and_a_host_of_this_machine() {
