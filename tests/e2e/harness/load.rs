@@ -1,5 +1,6 @@
 //! Requests one after the other, a new connection each, to a service whose instances can be restarted.
 
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -20,8 +21,13 @@ pub const SLOW: Duration = Duration::from_millis(500);
 pub struct Instance {
     port: HeldPort,
     running: Option<Running>,
-    open: Arc<AtomicUsize>,
-    taken: Arc<AtomicUsize>,
+    requests: Arc<Requests>,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    open: Mutex<HashMap<usize, Arc<TcpStream>>>,
+    taken: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -33,12 +39,8 @@ struct Running {
 impl Instance {
     /// One that runs.
     pub fn start() -> Self {
-        let mut instance = Instance {
-            port: HeldPort::new("127.0.0.1"),
-            running: None,
-            open: Arc::default(),
-            taken: Arc::default(),
-        };
+        let mut instance =
+            Instance { port: HeldPort::new("127.0.0.1"), running: None, requests: Arc::default() };
         instance.restart();
         instance
     }
@@ -50,24 +52,24 @@ impl Instance {
 
     /// Requests that it has taken so far; those of checks are none.
     pub fn taken(&self) -> usize {
-        self.taken.load(SeqCst)
+        self.requests.taken.load(SeqCst)
     }
 
     /// Requests under way.
     pub fn open(&self) -> usize {
-        self.open.load(SeqCst)
+        self.requests.open.lock().unwrap().len()
     }
 
     /// Runs again.
     pub fn restart(&mut self) {
         let listener = Arc::new(self.port.listen());
-        let (open, taken) = (self.open.clone(), self.taken.clone());
+        let requests = self.requests.clone();
         let acceptor = std::thread::spawn({
             let listener = listener.clone();
             move || {
                 while let Ok((socket, _)) = listener.accept() {
-                    let (open, taken) = (open.clone(), taken.clone());
-                    std::thread::spawn(move || answer(socket.into(), &open, &taken));
+                    let requests = requests.clone();
+                    std::thread::spawn(move || answer(socket.into(), &requests));
                 }
             }
         });
@@ -80,6 +82,9 @@ impl Instance {
         let _wakes_it = running.listener.shutdown(Shutdown::Both);
         let ended = running.acceptor.join();
         assert!(ended.is_ok() || std::thread::panicking(), "the acceptor failed");
+        for stream in self.requests.open.lock().unwrap().values() {
+            let _lost = stream.shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -89,20 +94,20 @@ impl Drop for Instance {
     }
 }
 
-fn answer(mut stream: TcpStream, open: &AtomicUsize, taken: &AtomicUsize) {
-    let mut byte = [0];
+fn answer(stream: TcpStream, requests: &Requests) {
+    let (stream, mut byte) = (Arc::new(stream), [0]);
     // A check says nothing.
-    if stream.read_exact(&mut byte).is_err() {
+    if (&*stream).read_exact(&mut byte).is_err() {
         return;
     }
-    open.fetch_add(1, SeqCst);
-    taken.fetch_add(1, SeqCst);
+    let id = requests.taken.fetch_add(1, SeqCst);
+    requests.open.lock().unwrap().insert(id, stream.clone());
     if byte == *b"s" {
         pass(SLOW);
     }
-    let _lost = stream.write_all(&byte);
     // What is lost is the client's to complain of.
-    open.fetch_sub(1, SeqCst);
+    let _lost = (&*stream).write_all(&byte);
+    requests.open.lock().unwrap().remove(&id);
 }
 
 /// Clients that send requests until they are told to stop.
