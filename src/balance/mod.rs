@@ -94,6 +94,12 @@ impl PolicyKind {
         matches!(self, Hash | Ring | Rendezvous | Maglev)
     }
 
+    /// Whether a pick goes by load, in which [`View::pull`] is counted.
+    pub fn goes_by_load(self) -> bool {
+        use PolicyKind::{LeastConn, P2c, PeakEwma};
+        matches!(self, LeastConn | P2c | PeakEwma)
+    }
+
     /// Whether a pick depends on measured latencies.
     pub fn measures(self) -> bool {
         self == PolicyKind::PeakEwma

@@ -47,6 +47,8 @@ struct Entry {
     standing: Standing,
     /// Since when it warms up.
     warms_since: Option<Duration>,
+    /// Whether a few connections may try it.
+    tried: bool,
     /// Its place on the agenda.
     due: Option<Duration>,
 }
@@ -82,6 +84,7 @@ impl Watch {
                 inner.put(now, entry);
             }
             count_warming(pool);
+            count_tried(pool);
         }
         before.values_mut().for_each(Entry::cool);
         drop(inner);
@@ -227,6 +230,11 @@ impl Inner {
     /// Puts one back; true if it is due before all others.
     fn put(&mut self, now: Duration, mut entry: Entry) -> bool {
         let key = key(&entry.backend);
+        let tried = entry.backend.passive().trials.is_open();
+        if tried != entry.tried {
+            entry.tried = tried;
+            count_tried(&entry.pool);
+        }
         entry.due = [entry.standing.due(), entry.next_step(now)].into_iter().flatten().min();
         let first = self.agenda.first().map(|&(due, _)| due);
         if let Some(due) = entry.due {
@@ -244,7 +252,7 @@ impl Entry {
         let check = Check::with_state(backend.state(), rise, fall);
         let standing = Standing::new(check);
         let (pool, backend) = (pool.clone(), backend.clone());
-        Entry { pool, backend, standing, warms_since: None, due: None }
+        Entry { pool, backend, standing, warms_since: None, tried: false, due: None }
     }
 
     /// Follows what its pool says now.
@@ -299,6 +307,12 @@ fn count_warming(pool: &Pool) {
     let warms = |b: &&crate::snapshot::Backend| b.state.standing().pull() < FULL_PULL;
     let count = pool.backends.iter().filter(warms).count();
     pool.state.set_warming(u32::try_from(count).unwrap_or(u32::MAX));
+}
+
+/// Picks look closer while a backend is to be tried that they would pass over.
+fn count_tried(pool: &Pool) {
+    let count = pool.backends.iter().filter(|b| b.state.passive().trials.is_open()).count();
+    pool.state.set_trying(u32::try_from(count).unwrap_or(u32::MAX));
 }
 
 /// Failures of connections that a check of this kind would have found.

@@ -321,6 +321,10 @@ impl<'a> Race<'a> {
     fn won(&mut self, at: usize) -> Connected {
         let Attempt { index, place, connecting, begun, .. } = self.pending.remove(at);
         let now = Instant::now();
+        // In the record the one that was established is the last.
+        for attempt in std::mem::take(&mut self.pending) {
+            self.overtaken(attempt, now);
+        }
         let (worker, took) = (self.worker().clone(), now - begun);
         let backend = &self.pool.backends[index];
         backend.state.connected(worker.index);
@@ -328,9 +332,6 @@ impl<'a> Race<'a> {
         self.account.attempted(&backend.name, AttemptOutcome::Connected, took);
         self.account.connected(now - self.begun);
         place.connected(now.into_std(), took, self.pool.outlier.as_ref(), &worker.process);
-        for attempt in std::mem::take(&mut self.pending) {
-            self.overtaken(attempt, now);
-        }
         Connected { socket: connecting.into_socket(), place }
     }
 

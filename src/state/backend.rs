@@ -213,6 +213,13 @@ impl BackendState {
         Ok(lease)
     }
 
+    /// As [`BackendState::lease`]; if the backend may be tried at the moment, by this connection.
+    pub fn lease_trying(self: &Arc<Self>) -> Result<Lease, Full> {
+        let lease = self.lease()?;
+        lease.trial.replace(self.passive.trials.claim());
+        Ok(lease)
+    }
+
     /// Notes a finished check. Control only.
     pub fn checked(&self, report: CheckReport) {
         self.checks[usize::from(report.result.is_err())].fetch_add(1, Relaxed);

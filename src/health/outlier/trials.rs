@@ -36,6 +36,11 @@ impl Trials {
         Round::unpack(self.0.load(Relaxed)).has_place()
     }
 
+    /// Whether a round of trials is under way, its places taken or not.
+    pub fn is_open(&self) -> bool {
+        Round::unpack(self.0.load(Relaxed)).places > 0
+    }
+
     /// Takes a place if there is one.
     pub fn claim(&self) -> Option<Claim> {
         let before = self.0.fetch_update(Relaxed, Relaxed, |word| {
