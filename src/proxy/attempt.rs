@@ -23,7 +23,6 @@ use crate::net::Socket;
 use crate::net::connect::{Connecting, TIMED_OUT};
 use crate::snapshot::{Pick, Pool, Tried};
 use crate::state::{AttemptOutcome, ConnectError, ConnectFailure, Lease, Termination};
-use crate::sys::socket::TcpOptions;
 
 /// When all backends have been tried.
 const BACKOFF: Backoff = Backoff { base: BACKOFF_BASE, cap: BACKOFF_CAP };
@@ -45,11 +44,10 @@ pub(super) async fn connect_any(
     client: &mut Socket,
     pool: &Pool,
     connection: &Tuple<'_>,
-    options: &TcpOptions,
     account: &mut Account,
     order: &Order,
 ) -> Result<Connected, Termination> {
-    let mut race = Race::new(pool, connection, options, account);
+    let mut race = Race::new(pool, connection, account);
     let result = {
         let mut run = pin!(race.run());
         poll_fn(|cx| {
@@ -71,7 +69,6 @@ pub(super) async fn connect_any(
 struct Race<'a> {
     pool: &'a Pool,
     connection: &'a Tuple<'a>,
-    options: &'a TcpOptions,
     account: &'a mut Account,
     begun: Instant,
     /// Backends that are not to be tried again.
@@ -106,17 +103,11 @@ enum Event {
 }
 
 impl<'a> Race<'a> {
-    fn new(
-        pool: &'a Pool,
-        connection: &'a Tuple<'a>,
-        options: &'a TcpOptions,
-        account: &'a mut Account,
-    ) -> Self {
+    fn new(pool: &'a Pool, connection: &'a Tuple<'a>, account: &'a mut Account) -> Self {
         let begun = Instant::now();
         Race {
             pool,
             connection,
-            options,
             account,
             begun,
             tried: Tried::default(),
@@ -268,7 +259,7 @@ impl<'a> Race<'a> {
         self.tried.add(index);
         let begun = Instant::now();
         let place = Place::new(lease, self.pool);
-        match Connecting::start(&place.lease.backend().address, self.options) {
+        match Connecting::start(&place.lease.backend().address) {
             Ok(connecting) => {
                 let ends = begun + self.pool.connect.timeout;
                 self.pending.push(Attempt { index, place, connecting, begun, ends });

@@ -103,16 +103,16 @@ async fn arrive(
     };
     account.routed(&pool.state);
 
-    let options = TcpOptions::from(&listener.timeouts);
     let timeouts = relay::Timeouts {
         idle: listener.timeouts.idle,
         half_closed: listener.timeouts.half_closed,
+        liveness: TcpOptions::from(&listener.timeouts),
         lifetime_ends: listener.timeouts.lifetime.map(|age| (account.started() + age).into()),
     };
     // While it connects the session holds its pool, later its backend: never the configuration.
     drop(listener);
     let order = &entry.order;
-    let connect = connect_any(&mut client, &pool, &connection, &options, account, order);
+    let connect = connect_any(&mut client, &pool, &connection, account, order);
     match Box::pin(connect).await {
         Ok(connected) => {
             entry.comes_to(Stage::Relaying(connected.place.lease.backend().clone()));

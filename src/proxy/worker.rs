@@ -26,6 +26,9 @@ const SPREAD_SHARE: u32 = 5;
 /// How often sessions are closed while closing is spread.
 pub(super) const SPREAD_STEP: Duration = Duration::from_millis(20);
 
+/// Below every timeout that connections usually have.
+const BEAT: Duration = Duration::from_millis(200);
+
 /// What sessions get to close after an order, when everything must stop.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -45,6 +48,8 @@ pub(super) struct Worker {
     snapshot: RefCell<Arc<Snapshot>>,
     /// Its sessions.
     pub roll: Roll,
+    /// [`Worker::beat`] runs.
+    beats: Cell<bool>,
     shortage_warned: Cell<Option<Instant>>,
 }
 
@@ -116,6 +121,7 @@ impl Worker {
             next_id: Cell::new(first_id() + index as u64),
             snapshot: RefCell::new(snapshot),
             roll: Roll::default(),
+            beats: Cell::new(false),
             shortage_warned: Cell::new(None),
             process,
         });
@@ -190,6 +196,9 @@ impl Worker {
         account: Account,
         place: Place,
     ) {
+        if !self.beats.replace(true) {
+            tokio::task::spawn_local(self.clone().beat());
+        }
         let enrolled = Enrolled::new(self, account.entry());
         tokio::task::spawn_local(async move {
             let mut account = account;
@@ -200,6 +209,19 @@ impl Worker {
             drop(account);
             drop(place);
         });
+    }
+
+    /// Keeps a timer ahead of all others while connections come. A timer that is armed to fire before
+    /// the others makes tokio write to its own event queue, to wake a thread that is awake.
+    async fn beat(self: Rc<Self>) {
+        loop {
+            let before = self.next_id.get();
+            tokio::time::sleep(BEAT).await;
+            if self.next_id.get() == before {
+                self.beats.set(false);
+                return;
+            }
+        }
     }
 
     /// Closes the oldest unfinished hello here when another worker asks for it.
