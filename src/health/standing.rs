@@ -192,12 +192,17 @@ impl Standing {
         self.changed(now, from, passive, Reason::Pardoned)
     }
 
-    /// A backend that is ejected still, but for whom the time is over, is tried; so it is when
-    /// nothing has come of the last trials. Those may hang: a client that says nothing never shows
+    /// A backend that is ejected still, but for whom the time is over, is tried; and more are let
+    /// try it when nothing has come of some. Those may hang: a client that says nothing never shows
     /// whether the backend would have closed early, and must not keep it from coming back.
     fn try_when_due(&mut self, now: Duration, terms: &Terms, passive: &Passive) {
         if self.due().is_some_and(|due| now >= due) {
-            passive.trials.open(terms.trial_connections.max(1));
+            let places = terms.trial_connections.max(1);
+            if self.ejection.on_trial() {
+                passive.trials.renew(places);
+            } else {
+                passive.trials.open(places);
+            }
             self.ejection.begin_trials(now, terms);
         }
     }
@@ -364,6 +369,43 @@ mod tests {
         assert!(!scene.passive.trials.failed(silent, EarlyClose), "of the round before");
         assert!(scene.passive.trials.succeeded(claim));
         let change = scene.look();
+        scene.expect(change, Ejected, Up, Reason::Tried);
+    }
+
+    /// Where connections are rare, successes add up over the rounds.
+    #[test]
+    fn successes_outlive_a_round() {
+        let mut scene = Scene::new(Up);
+        scene.terms.trial_connections = 3;
+        scene.fail(EarlyClose);
+        scene.wait();
+        for _ in 0..2 {
+            let [good, silent] = [(); 2].map(|()| scene.passive.trials.claim().unwrap());
+            assert!(!scene.passive.trials.succeeded(good));
+            assert_eq!(scene.wait(), None);
+            assert!(!scene.passive.trials.succeeded(silent), "of the round before");
+        }
+        let claim = scene.passive.trials.claim().unwrap();
+        assert!(!scene.passive.trials.available(), "one more is enough");
+        assert!(scene.passive.trials.succeeded(claim));
+        let change = scene.look();
+        scene.expect(change, Ejected, Up, Reason::Tried);
+    }
+
+    /// A reload may ask for fewer than have succeeded.
+    #[test]
+    fn fewer_trials_are_asked_for() {
+        let mut scene = Scene::new(Up);
+        scene.terms.trial_connections = 3;
+        scene.fail(Connect);
+        scene.wait();
+        (0..2).for_each(|_| {
+            let claim = scene.passive.trials.claim().unwrap();
+            assert!(!scene.passive.trials.succeeded(claim));
+        });
+        scene.terms.trial_connections = 1;
+        assert_eq!(scene.wait(), None);
+        let change = scene.wait();
         scene.expect(change, Ejected, Up, Reason::Tried);
     }
 

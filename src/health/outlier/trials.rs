@@ -94,6 +94,17 @@ impl Trials {
         self.0.store(round.pack(), Relaxed);
     }
 
+    /// Goes on with the round, but for claims that have come to nothing so far: their places are
+    /// free again, and they are void. Successes stay: where connections are rare a round lasts
+    /// longer than anybody's patience with a client that says nothing. Control only.
+    pub(in crate::health) fn renew(&self, places: u8) {
+        let _never_refused = self.0.fetch_update(Relaxed, Relaxed, |word| {
+            let Round { number, succeeded, failed, .. } = Round::unpack(word);
+            let number = number.wrapping_add(1);
+            Some(Round { number, places, in_flight: 0, succeeded, failed }.pack())
+        });
+    }
+
     /// Closes the round: no more places, and its claims are void. Control only.
     pub(in crate::health) fn close(&self) {
         self.open(0);
