@@ -127,7 +127,7 @@ impl BackendState {
         self.seat.word().set_state(state);
     }
 
-    /// Sets how much of its share it gets, 1 to [`FULL_PULL`](super::FULL_PULL). Control only.
+    /// Sets how much of its share it gets, 1 to [`FULL_PULL`](crate::balance::FULL_PULL). Control only.
     pub fn set_pull(&self, pull: u8) {
         self.seat.word().set_pull(pull);
     }

@@ -23,4 +23,4 @@ pub use pool::PoolState;
 pub use process::{Phase, Process};
 pub use record::{Asked, Attempt, LogMessage, Record};
 pub use registry::Registry;
-pub use standing::{FULL_PULL, Standing, Words};
+pub use standing::{Standing, Words};
