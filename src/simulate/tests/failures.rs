@@ -1,13 +1,16 @@
-//! Backends that die, and what checks, retries and hashes make of it.
+//! Backends that die, and what checks, retries and hashes make of it, without ejection.
 
 use std::ops::Range;
 
 use super::*;
 
-/// Three backends, a light open load, and what befalls the second.
+/// Three backends, a light open load, and what befalls the second. Only checks take it out, and
+/// retries are not counted.
 fn scenario(turns: &[(u32, Turn)]) -> Scenario {
     let mut scenario = Scenario::new(3, 100, Distribution::Constant(10 * MS), Load::Open(300.0));
     scenario.duration = Some(60 * SECOND);
+    scenario.outlier = None;
+    scenario.connect.retry_budget = None;
     let incident = |&(second, turn)| Incident { backend: 1, at: second * SECOND, turn };
     scenario.incidents = turns.iter().map(incident).collect();
     scenario
@@ -82,7 +85,7 @@ fn a_backend_that_comes_back() {
 #[test]
 fn without_retries_or_checks() {
     let mut scenario = scenario(&[(20, Turn::Killed)]);
-    scenario.attempts = 1;
+    scenario.connect.attempts = 1;
     let report = run(&scenario, PolicyKind::RoundRobin);
     let refused = report.failed[Failure::Connect as usize];
     assert_near(refused, 100.0 * (report.changes[0].at - 20 * SECOND).as_secs_f64());
@@ -118,6 +121,7 @@ fn failed_clients_come_back() {
     scenario.incidents = vec![revived, killed];
     scenario.duration = Some(3 * SECOND);
     scenario.checks = None;
+    scenario.connect.attempts = 1;
     let report = run(&scenario, PolicyKind::LeastConn);
     assert_eq!(report.failures(), 1000 / FAILURE_PAUSE.as_millis() as u64);
     // The hundredth is lost as it ends; the one issued at the very end is open.
@@ -129,6 +133,7 @@ fn failed_clients_come_back() {
 fn keys_move() {
     let mut scenario = Scenario::new(10, 100, Distribution::Constant(10 * MS), Load::Open(100.0));
     scenario.duration = Some(60 * SECOND);
+    scenario.outlier = None;
     let turn = |second, turn| Incident { backend: 4, at: second * SECOND, turn };
     scenario.incidents = vec![turn(20, Turn::Killed), turn(40, Turn::Revived)];
     let check = |policy, moved: f64, between_others: f64| {
