@@ -172,6 +172,18 @@ pub const WORKERS_MAX: usize = 256;
 /// The largest request body the admin server reads.
 pub const ADMIN_BODY: usize = 64 * 1024;
 
+/// Questions about its sessions that wait for a worker.
+pub const QUERIES: usize = 16;
+
+/// Sessions a worker looks at, of those it is asked for, before it goes on with serving them.
+pub const QUERY_BATCH: usize = 1024;
+
+/// Sessions that are listed if nobody says how many.
+pub const SESSIONS_LISTED: usize = 100;
+
+/// The most sessions in one list.
+pub const SESSIONS_LISTED_MAX: usize = 10_000;
+
 /// Requests the admin server answers at once.
 pub const ADMIN_CONNECTIONS: usize = 64;
 
@@ -180,6 +192,9 @@ pub const ADMIN_READ: Duration = Duration::from_secs(5);
 
 /// Age after which a connection of the admin server is closed when its answer is out.
 pub const ADMIN_AGE: Duration = Duration::from_secs(60);
+
+/// How long workers may take to answer for their sessions.
+pub const ADMIN_QUERY: Duration = Duration::from_secs(2);
 
 /// How long a reload may take before the admin server stops waiting for its result.
 pub const ADMIN_RELOAD: Duration = Duration::from_secs(30);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::backend::{BackendName, NewWeight};
 use super::explain::Source;
 use super::simulate::Simulate;
 use crate::address::Address;
@@ -26,6 +27,13 @@ pub enum Command {
     Explain(Explain),
     Reload(Reload),
     Status(Status),
+    Drain(Drain),
+    /// Let a backend have new connections again
+    Ready(SetAdmin),
+    /// As drain, and the backend is not checked
+    Maintenance(SetAdmin),
+    Weight(SetWeight),
+    Sessions(Sessions),
     Demo(Demo),
     Simulate(Simulate),
 }
@@ -121,6 +129,95 @@ pub struct Status {
     pub json: bool,
 }
 
+/// Give a backend no new connections; those it has go on
+///
+/// Not even in panic. Lasts over reloads, until `ready`.
+#[derive(Debug, Args)]
+pub struct Drain {
+    /// The backend, by its name or address
+    #[arg(value_name = "POOL/BACKEND")]
+    pub backend: BackendName,
+
+    /// Wait for its sessions to end; fails and says how many are left when the time is over
+    #[arg(long, value_name = "DURATION", value_parser = crate::config::parse_duration)]
+    pub wait: Option<Duration>,
+
+    #[command(flatten)]
+    pub admin: Admin,
+}
+
+// The words of `ready` and `maintenance` are beside their names in `Command`.
+#[derive(Debug, Args)]
+pub struct SetAdmin {
+    /// The backend, by its name or address
+    #[arg(value_name = "POOL/BACKEND")]
+    pub backend: BackendName,
+
+    #[command(flatten)]
+    pub admin: Admin,
+}
+
+/// Give a backend another weight than the configuration does
+///
+/// Lasts over reloads, until it is set back or the process ends. Keys of hash policies move.
+#[derive(Debug, Args)]
+pub struct SetWeight {
+    /// The backend, by its name or address
+    #[arg(value_name = "POOL/BACKEND")]
+    pub backend: BackendName,
+
+    /// 0 to 256, where 0 gets no new connections; or `configured`
+    #[arg(value_name = "WEIGHT")]
+    pub weight: NewWeight,
+
+    #[command(flatten)]
+    pub admin: Admin,
+}
+
+/// Show the largest sessions of the running process, or end one
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Sessions {
+    #[command(subcommand)]
+    pub command: Option<SessionsCommand>,
+
+    #[command(flatten)]
+    pub list: ListSessions,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SessionsCommand {
+    End(EndSession),
+}
+
+#[derive(Debug, Args)]
+pub struct ListSessions {
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+
+    /// Print the admin server's JSON as it is
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub admin: Admin,
+}
+
+/// End a session by its id, as the list and the access log show it
+///
+/// Both its sides see FIN; the access log says `drained`.
+#[derive(Debug, Args)]
+pub struct EndSession {
+    /// 16 hex digits
+    #[arg(value_name = "ID")]
+    pub id: String,
+
+    #[command(flatten)]
+    pub admin: Admin,
+}
+
 /// Where the running process is.
 #[derive(Debug, Args)]
 pub struct Admin {
@@ -187,6 +284,23 @@ mod tests {
             ("status --json --admin unix:/run/a.sock", None),
             ("status --admin localhost", Some(ErrorKind::ValueValidation)),
             ("reload --token-file t", None),
+            ("drain www/b1 --wait 30s", None),
+            ("drain www/unix:/run/a.sock", None),
+            ("drain www", Some(ErrorKind::ValueValidation)),
+            ("drain", Some(ErrorKind::MissingRequiredArgument)),
+            ("drain www/b1 --wait soon", Some(ErrorKind::ValueValidation)),
+            ("ready www/b1 --admin unix:/run/a.sock", None),
+            ("maintenance www/10.0.0.1:80", None),
+            ("weight www/b1 3", None),
+            ("weight www/b1 configured", None),
+            ("weight www/b1", Some(ErrorKind::MissingRequiredArgument)),
+            ("weight www/b1 257", Some(ErrorKind::ValueValidation)),
+            ("sessions", None),
+            ("sessions --limit 5 --json", None),
+            ("sessions --limit 0", Some(ErrorKind::ValueValidation)),
+            ("sessions end 68d0a1b200000001 --admin unix:/run/a.sock", None),
+            ("sessions end", Some(ErrorKind::MissingRequiredArgument)),
+            ("sessions --limit 5 end 1", Some(ErrorKind::ArgumentConflict)),
             ("demo", None),
             ("demo --for 20s --listen 127.0.0.1:8080", None),
             ("demo --for soon", Some(ErrorKind::ValueValidation)),

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONNECTION, HOST};
@@ -48,43 +48,54 @@ impl Client {
     }
 
     pub fn get(&self, path: &str) -> anyhow::Result<Reply> {
-        self.request(Method::GET, path, TIMEOUT)
+        self.request(Method::GET, path, String::new(), TIMEOUT)
     }
 
     /// `wait`: how long the server may take to do it.
-    pub fn post(&self, path: &str, wait: Duration) -> anyhow::Result<Reply> {
-        self.request(Method::POST, path, wait + TIMEOUT)
+    pub fn post(&self, path: &str, body: String, wait: Duration) -> anyhow::Result<Reply> {
+        self.request(Method::POST, path, body, wait + TIMEOUT)
     }
 
-    fn request(&self, method: Method, path: &str, timeout: Duration) -> anyhow::Result<Reply> {
+    pub fn delete(&self, path: &str) -> anyhow::Result<Reply> {
+        self.request(Method::DELETE, path, String::new(), TIMEOUT)
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: String,
+        timeout: Duration,
+    ) -> anyhow::Result<Reply> {
+        let request = self.build(method, path, body)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let exchange = async { tokio::time::timeout(timeout, self.exchange(method, path)).await };
+        let exchange = async { tokio::time::timeout(timeout, self.exchange(request)).await };
         runtime.block_on(exchange).unwrap_or_else(|_| {
             Err(anyhow!("{} did not answer within {} s", self.address, timeout.as_secs()))
         })
     }
 
-    async fn exchange(&self, method: Method, path: &str) -> anyhow::Result<Reply> {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Reply> {
         match &self.address {
             Address::Ip(address) => {
                 let stream = TcpStream::connect(address).await;
-                self.send(stream.map_err(|e| self.unreachable(e))?, method, path).await
+                self.send(stream.map_err(|e| self.unreachable(e))?, request).await
             }
             Address::Unix(socket) => {
                 let stream = UnixStream::connect(socket).await;
-                self.send(stream.map_err(|e| self.unreachable(e))?, method, path).await
+                self.send(stream.map_err(|e| self.unreachable(e))?, request).await
             }
         }
     }
 
-    async fn send<S>(&self, stream: S, method: Method, path: &str) -> anyhow::Result<Reply>
+    async fn send<S>(&self, stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<Reply>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let no_http = || format!("{} does not answer as an admin server", self.address);
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
-        let answer = sender.send_request(self.build(method, path)?).await.with_context(no_http)?;
+        let answer = sender.send_request(request).await.with_context(no_http)?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER).collect().await;
         let body = body.map_err(|error| anyhow!(error)).with_context(no_http)?.to_bytes();
@@ -92,7 +103,12 @@ impl Client {
         Ok(Reply { status, body })
     }
 
-    fn build(&self, method: Method, path: &str) -> anyhow::Result<Request<Empty<Bytes>>> {
+    fn build(
+        &self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> anyhow::Result<Request<Full<Bytes>>> {
         let host = self.address.ip().map_or("localhost".to_owned(), |address| address.to_string());
         let mut request = Request::builder()
             .method(method)
@@ -103,7 +119,7 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {}", token.as_str()));
         }
-        Ok(request.body(Empty::new())?)
+        Ok(request.body(Full::from(body))?)
     }
 
     fn unreachable(&self, error: io::Error) -> anyhow::Error {
@@ -115,6 +131,20 @@ impl Client {
             _ => anyhow!("cannot connect to {address}: {error}"),
         }
     }
+}
+
+/// A name as part of a path: percent-encoded (RFC 3986, section 2.1) but for what never needs it.
+pub fn encode(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
 }
 
 impl Reply {
@@ -168,7 +198,9 @@ mod tests {
     #[test]
     fn request_carries_what_the_server_asks_for() {
         let (address, thread) = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
-        let reply = client(address.clone()).post("/api/v1/reload", Duration::ZERO).unwrap();
+        let reply = client(address.clone())
+            .post("/api/v1/reload", "{}".to_owned(), Duration::ZERO)
+            .unwrap();
         assert_eq!(reply.success().unwrap().body, "hi");
         let request = thread.join().unwrap();
         assert!(request.starts_with("POST /api/v1/reload HTTP/1.1\r\n"), "{request}");

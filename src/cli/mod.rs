@@ -9,14 +9,17 @@ mod args;
 mod client;
 mod table;
 
+mod backend;
 mod check;
 mod demo;
 mod explain;
 mod reload;
 mod run;
+mod sessions;
 mod simulate;
 mod status;
 
+use crate::state::AdminState;
 use args::{Arguments, Command};
 
 /// The operation failed.
@@ -40,6 +43,11 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Drain(args) => backend::drain(&args),
+        Command::Ready(args) => backend::set_admin(&args, AdminState::Ready),
+        Command::Maintenance(args) => backend::set_admin(&args, AdminState::Maintenance),
+        Command::Weight(args) => backend::set_weight(&args),
+        Command::Sessions(args) => sessions::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Simulate(args) => simulate::run(&args),
     };

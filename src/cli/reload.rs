@@ -20,7 +20,7 @@ enum Answer {
 
 pub fn run(args: &Reload) -> anyhow::Result<ExitCode> {
     let client = Client::new(&args.admin)?;
-    let reply = client.post("/api/v1/reload", ADMIN_RELOAD)?;
+    let reply = client.post("/api/v1/reload", String::new(), ADMIN_RELOAD)?;
     let reply = if reply.status == 422 { reply } else { reply.success()? };
     match reply.json()? {
         Answer::Done { generation } => {

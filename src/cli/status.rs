@@ -8,6 +8,7 @@ use super::args::Status as Args;
 use super::client::Client;
 use super::table::{Align, Table, fit};
 use crate::observe::status::{BackendStatus, CheckStatus, ListenerStatus, PoolStatus, Status};
+use crate::state::AdminState;
 
 /// Widest name and address shown; `--json` has them whole.
 const NAME: usize = 18;
@@ -92,13 +93,18 @@ fn backend_row(table: &mut Table, name: &str, backend: &BackendStatus) {
     table.row([
         format!("  {}", fit(name, NAME - 2)),
         fit(address, ADDRESS),
-        fit(&backend.state, NAME),
+        fit(standing(backend), NAME),
         backend.weight.to_string(),
         backend.active.to_string(),
         backend.total.to_string(),
         backend.failures.to_string(),
         backend.last_check.as_ref().map_or("never".to_owned(), checked),
     ]);
+}
+
+/// What the operator wants of it, where that is not the usual, else its state.
+fn standing(backend: &BackendStatus) -> &str {
+    if backend.admin == AdminState::Ready.name() { &backend.state } else { &backend.admin }
 }
 
 fn checked(check: &CheckStatus) -> String {
@@ -108,7 +114,7 @@ fn checked(check: &CheckStatus) -> String {
 }
 
 /// In the two largest units.
-fn age(seconds: f64) -> String {
+pub fn age(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -120,7 +126,7 @@ fn age(seconds: f64) -> String {
 }
 
 /// With three digits or so.
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
         if value < 1000.0 {
@@ -141,8 +147,11 @@ mod tests {
     #[test]
     fn table_reads_well() {
         let backend = |address: &str, state: &str, check: serde_json::Value| {
+            let admin = if state == "drain" { "drain" } else { "ready" };
+            let state = if state == "drain" { "up" } else { state };
             json!({
-                "address": address, "state": state, "weight": 1, "active": 2, "total": 34567,
+                "address": address, "state": state, "admin": admin, "weight": 1,
+                "configured_weight": 1, "active": 2, "total": 34567,
                 "failures": 9, "last_check": check, "a key from the future": true,
             })
         };
@@ -160,7 +169,7 @@ mod tests {
             "pools": {
                 "www": {
                     "policy": "least_conn", "panic": true, "backends": {
-                        "b2": backend("10.0.0.12:443", "up", passed),
+                        "b2": backend("10.0.0.12:443", "drain", passed),
                         "10.0.0.1:80": backend("10.0.0.1:80", "down", failed),
                         "a-name-that-is-quite-a-bit-too-long":
                             backend("[2001:db8:1111:2222:3333:4444:5555:6666]:443", "unknown",
@@ -182,7 +191,7 @@ POOL/BACKEND        ADDRESS                STATE    WEIGHT  ACTIVE  TOTAL  FAILE
 www                 least_conn             panic
   10.0.0.1:80                              down          1       2  34567       9  status 503 1m15s
   a-name-that-is-…  [2001:db8:1111:2222:…  unknown       1       2  34567       9  never
-  b2                10.0.0.12:443          up            1       2  34567       9  ok 1s
+  b2                10.0.0.12:443          drain         1       2  34567       9  ok 1s
 ";
         assert_eq!(render(&status), expected);
         assert!(expected.lines().all(|line| line.chars().count() <= 100));

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    Connect, Exchange, HealthCheck, HedgeAfter, Log, LogFormat, LogLevel, MaxConnections,
+    Connect, Exchange, HealthCheck, HedgeAfter, Log, LogFormat, LogLevel, MaxConnections, OnDown,
     OnTimeout, Outlier, PanicThreshold, Preread, Probe, Queueing, Shutdown, Timeouts, Workers,
 };
 use crate::balance::key::KeyKind;
@@ -79,4 +79,6 @@ pub(super) const CONNECT: Connect = Connect {
     hedge_after: HedgeAfter::Off,
     retry_budget: Some(20),
 };
+pub(super) const ON_DOWN: OnDown = OnDown::Keep;
+pub(super) const CLOSE_SPREAD: Duration = Duration::from_secs(2);
 pub(super) const QUEUE: Queueing = Queueing { max: 0, timeout: Duration::from_secs(1) };

@@ -12,7 +12,7 @@ mod health;
 use health::FileHealth;
 
 use super::units::{Bytes, Short};
-use super::words::{LOG_FORMATS, LOG_LEVELS, ON_TIMEOUT, word};
+use super::words::{LOG_FORMATS, LOG_LEVELS, ON_DOWN, ON_TIMEOUT, word};
 use super::{
     AccessLog, Action, Admin, Backend, Config, Connect, HedgeAfter, Listener, LogTarget,
     MaxConnections, Outlier, PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
@@ -304,6 +304,8 @@ struct FilePool<'a> {
     panic_threshold: Scalar,
     connect: FileConnect,
     slow_start: OffOr<String>,
+    on_down: &'static str,
+    close_spread: String,
     max_connections: OffOr<u32>,
     queue: FileQueue,
 }
@@ -321,6 +323,8 @@ impl<'a> FilePool<'a> {
             },
             connect: FileConnect::new(&pool.connect),
             slow_start: off_or(pool.slow_start, short),
+            on_down: word(&ON_DOWN, &pool.on_down),
+            close_spread: short(pool.close_spread),
             max_connections: off_or(pool.max_connections, |max| max),
             queue: FileQueue {
                 max: off_or(Some(pool.queue.max).filter(|&max| max > 0), |max| max),

@@ -376,6 +376,10 @@ pub struct Pool {
     pub connect: Connect,
     /// How long a backend that has come up gets less than its share.
     pub slow_start: Option<Duration>,
+    /// What becomes of the sessions of a backend that goes down.
+    pub on_down: OnDown,
+    /// The time over which they are closed.
+    pub close_spread: Duration,
     /// Sessions and attempts of all backends together.
     pub max_connections: Option<u32>,
     /// Who may wait when all backends are full.
@@ -394,6 +398,8 @@ impl Pool {
             panic_threshold: defaults::PANIC_THRESHOLD,
             connect: defaults::CONNECT,
             slow_start: None,
+            on_down: defaults::ON_DOWN,
+            close_spread: defaults::CLOSE_SPREAD,
             max_connections: None,
             queue: defaults::QUEUE,
         }
@@ -421,6 +427,15 @@ impl Backend {
         let (weight, backup) = (defaults::WEIGHT, defaults::BACKUP);
         Backend { name, address, weight, max_connections: None, backup }
     }
+}
+
+/// What becomes of the sessions of a backend that goes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDown {
+    /// They go on for as long as they can.
+    Keep,
+    /// They are closed.
+    Close,
 }
 
 /// Who may wait for a place when all backends of a pool are full.

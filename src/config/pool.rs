@@ -25,6 +25,8 @@ pub(super) const POOL: &[&str] = &[
     "panic_threshold",
     "connect",
     "slow_start",
+    "on_down",
+    "close_spread",
     "max_connections",
     "queue",
 ];
@@ -59,6 +61,11 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
     pool.connect = table.read("connect", pool.connect, |v| connect(v, report));
     pool.slow_start =
         table.read("slow_start", pool.slow_start, |v| v.off_or(report, |v, r| v.duration(ANY, r)));
+    pool.on_down =
+        table.read("on_down", pool.on_down, |v| v.choice("choice", &words::ON_DOWN, report));
+    let spread = Duration::ZERO..=DURATION_MAX;
+    pool.close_spread =
+        table.read("close_spread", pool.close_spread, |v| v.duration(spread, report));
     pool.max_connections =
         table.read("max_connections", pool.max_connections, |v| max_connections(v, report));
     pool.queue = table.read("queue", pool.queue, |v| queue(v, report));

@@ -1,6 +1,6 @@
 //! The words of the configuration that stand for one of a few values.
 
-use super::{LogFormat, LogLevel, OnTimeout};
+use super::{LogFormat, LogLevel, OnDown, OnTimeout};
 use crate::balance::PolicyKind;
 use crate::balance::key::KeyKind;
 
@@ -17,6 +17,8 @@ pub(super) const LOG_FORMATS: [(&str, LogFormat); 2] =
 
 pub(super) const ON_TIMEOUT: [(&str, OnTimeout); 2] =
     [("close", OnTimeout::Close), ("default", OnTimeout::Default)];
+
+pub(super) const ON_DOWN: [(&str, OnDown); 2] = [("keep", OnDown::Keep), ("close", OnDown::Close)];
 
 /// The policies by name.
 pub(super) fn policies() -> [(&'static str, PolicyKind); PolicyKind::ALL.len()] {

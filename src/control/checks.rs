@@ -11,13 +11,13 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::probe::{Ending, Target, TlsClient, TlsClients};
-use super::watch::Watch;
+use super::watch::{Watch, is_decided};
 use crate::address::Address;
 use crate::config::{Config, HealthCheck};
 use crate::health::{Schedule, State};
 use crate::limits::{CHECKS_CLOSING, CHECKS_DESCRIPTORS_SHARE, CHECKS_IN_FLIGHT};
 use crate::snapshot::{Pool, Snapshot};
-use crate::state::{BackendState, CheckReport};
+use crate::state::{AdminState, BackendState, CheckReport};
 use crate::sys;
 
 /// All checks of the process.
@@ -110,6 +110,9 @@ impl Checks {
             let probe = Arc::new(health.probe.clone());
             for backend in &pool.backends {
                 let state = &backend.state;
+                if state.admin() == AdminState::Maintenance {
+                    continue;
+                }
                 let address = checked_address(&state.address, health);
                 let key = ProbeKey {
                     target: Target { address, probe: probe.clone() },
@@ -150,7 +153,7 @@ impl Checks {
         loop {
             let reported = self.shared.reported.notified();
             let known = pools.iter().flat_map(|pool| &pool.backends);
-            if known.into_iter().all(|backend| backend.state.state() != State::Unknown) {
+            if known.into_iter().all(|backend| is_decided(&backend.state)) {
                 return;
             }
             if timeout_at(deadline, reported).await.is_err() {

@@ -1,5 +1,6 @@
 //! The control plane: configuration, health checks, signals, shutdown.
 
+mod change;
 pub mod checks;
 pub mod lifecycle;
 pub mod probe;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use ahash::AHashSet;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::checks::{Checks, Clients, most_in_flight};
@@ -36,14 +36,16 @@ pub type ProbeLog = fn(&AccessLog) -> io::Result<()>;
 /// Owns what only control may change.
 #[derive(Debug)]
 pub struct Publisher {
-    process: Arc<Process>,
+    pub(super) process: Arc<Process>,
     /// What a reload reads; without it there is nothing to reload.
     path: Option<PathBuf>,
     /// Whether an access log could be written to.
     probe: ProbeLog,
-    checks: Checks,
+    pub(super) checks: Checks,
+    /// What the checks of the configuration in force shake hands with.
+    pub(super) clients: Clients,
     watch: Arc<Watch>,
-    published: watch::Sender<Arc<Snapshot>>,
+    pub(super) published: watch::Sender<Arc<Snapshot>>,
 }
 
 impl Publisher {
@@ -65,7 +67,7 @@ impl Publisher {
         let mut checks = Checks::new(watch.clone());
         checks.follow(&snapshot, &clients);
         let (published, snapshots) = watch::channel(Arc::new(snapshot));
-        Ok((Publisher { process, path, probe, checks, watch, published }, snapshots))
+        Ok((Publisher { process, path, probe, checks, clients, watch, published }, snapshots))
     }
 
     /// Waits for the first result of every check, but not longer than a check may take, nor when
@@ -95,23 +97,31 @@ impl Publisher {
     ) {
         tokio::spawn(self.watch.clone().run(alarms));
         while let Some(command) = commands.recv().await {
-            let Command::Reload(answer) = command;
-            let result = self.reload().await;
-            let ok = result.is_ok();
-            self.process.reloads[usize::from(!ok)].fetch_add(1, Relaxed);
-            self.process.last_reload_ok.store(ok, Relaxed);
-            match &result {
-                Ok(generation) => tracing::info!(generation, "reloaded"),
-                Err(errors) => {
-                    for error in errors {
-                        tracing::error!("reload: {error}");
-                    }
-                    tracing::error!("reload failed; the configuration stays as it was");
+            // Whoever asked may have gone away.
+            match command {
+                Command::Reload(answer) => self.answer_reload(answer).await,
+                Command::Change { pool, backend, change, answer } => {
+                    let _gone = answer.send(self.change(&pool, &backend, change).await);
                 }
             }
-            // Whoever asked may have gone away.
-            let _gone = answer.send(result);
         }
+    }
+
+    async fn answer_reload(&mut self, answer: oneshot::Sender<Result<u64, Vec<String>>>) {
+        let result = self.reload().await;
+        let ok = result.is_ok();
+        self.process.reloads[usize::from(!ok)].fetch_add(1, Relaxed);
+        self.process.last_reload_ok.store(ok, Relaxed);
+        match &result {
+            Ok(generation) => tracing::info!(generation, "reloaded"),
+            Err(errors) => {
+                for error in errors {
+                    tracing::error!("reload: {error}");
+                }
+                tracing::error!("reload failed; the configuration stays as it was");
+            }
+        }
+        let _gone = answer.send(result);
     }
 
     async fn reload(&mut self) -> Result<u64, Vec<String>> {
@@ -135,6 +145,7 @@ impl Publisher {
             prepare(&self.process, Arc::new(config), Some(&before), self.probe)?;
         let generation = snapshot.generation;
         self.checks.follow(&snapshot, &clients);
+        self.clients = clients;
         // A pool that may have nothing to offer gets its first round before its first connection.
         let new: Vec<_> = snapshot.pools.iter().filter(|pool| undecided(pool)).cloned().collect();
         first_round(&self.checks, &new).await;
@@ -144,18 +155,24 @@ impl Publisher {
             let told = tokio::task::spawn_blocking(move || configure_access_log(&process, &config));
             told.await.map_err(|error| vec![format!("telling the access log: {error}")])?;
         }
-        take_effect(&self.process, &snapshot);
-        snapshot.pools.iter().for_each(|pool| update_panic(pool));
         forget_removed(&before, &snapshot);
-        self.published.send_replace(Arc::new(snapshot));
         drop(before);
-        self.taken_over(generation).await;
-        self.process.registry.sweep();
+        self.publish(snapshot, update_panic).await;
         Ok(generation)
     }
 
+    /// Puts the snapshot in force, and `panic` into each pool.
+    pub(super) async fn publish(&self, snapshot: Snapshot, panic: fn(&Pool)) {
+        take_effect(&self.process, &snapshot);
+        snapshot.pools.iter().for_each(|pool| panic(pool));
+        let generation = snapshot.generation;
+        self.published.send_replace(Arc::new(snapshot));
+        self.taken_over(generation).await;
+        self.process.registry.sweep();
+    }
+
     /// Sockets that are bound once the workers are draining would be accepted from by nobody.
-    fn still_accepting(&self) -> Result<(), Vec<String>> {
+    pub(super) fn still_accepting(&self) -> Result<(), Vec<String>> {
         match *self.process.phase.borrow() {
             Phase::Running | Phase::Leaving => Ok(()),
             Phase::Draining { .. } | Phase::Stopping => {
@@ -197,7 +214,10 @@ fn forget_removed(before: &Snapshot, after: &Snapshot) {
 /// Nothing is known to be usable, and something may turn out to be.
 fn undecided(pool: &Arc<Pool>) -> bool {
     let some = |state| {
-        let is = |backend: &Backend| backend.weight > 0 && backend.state.state() == state;
+        let is = |backend: &Backend| {
+            let standing = backend.state.standing();
+            backend.weight > 0 && standing.is_ready() && standing.state() == state
+        };
         pool.backends.iter().any(is)
     };
     pool.health.is_some() && some(State::Unknown) && !some(State::Up)

@@ -16,7 +16,7 @@ use crate::health::outlier::{Failures, has_room};
 use crate::health::standing::{Change, CheckResult, Reason};
 use crate::health::{Check, Standing, State, slow_start};
 use crate::snapshot::{Pool, Snapshot};
-use crate::state::{BackendState, CheckReport, Process};
+use crate::state::{AdminState, BackendState, CheckReport, Process};
 
 /// The only writer of backends' states.
 #[derive(Debug)]
@@ -61,6 +61,9 @@ impl Watch {
         inner.agenda.clear();
         for pool in &snapshot.pools {
             for backend in &pool.backends {
+                if pool.health.is_some() && backend.state.admin() == AdminState::Maintenance {
+                    continue; // nobody looks, and what was known says nothing afterwards
+                }
                 let known = before.remove(&key(&backend.state));
                 let mut entry = known.unwrap_or_else(|| Entry::new(pool, &backend.state));
                 entry.pool = pool.clone();
@@ -194,14 +197,8 @@ impl Watch {
         } else {
             entry.cool();
         }
-        entry.backend.set_state(change.to);
-        let pool = &entry.pool;
-        pool.weigh();
-        // While first results are still to come, one that failed is no reason to panic: the last
-        // of them decides, or the end of the first round.
-        if pool.state.panic() || pool.backends.iter().all(|b| b.state.state() != State::Unknown) {
-            update_panic(pool);
-        }
+        entry.pool.set_state(&entry.backend, change.to);
+        consider_panic(&entry.pool);
     }
 
     fn now(&self) -> Duration {
@@ -338,6 +335,19 @@ fn log(entry: &Entry, change: &Change, report: Option<&CheckReport>) {
             tracing::info!(%pool, %backend, %state, why, "backend changed");
         }
     }
+}
+
+/// As [`update_panic`], but while first results are still to come, what is not up yet is no reason
+/// to panic: the last of them decides, or the end of the first round.
+pub(super) fn consider_panic(pool: &Pool) {
+    if pool.state.panic() || pool.backends.iter().all(|b| is_decided(&b.state)) {
+        update_panic(pool);
+    }
+}
+
+/// Whether a first result is not to be waited for any more, or never to come.
+pub(super) fn is_decided(backend: &BackendState) -> bool {
+    backend.state() != State::Unknown || backend.admin() == AdminState::Maintenance
 }
 
 /// Sets or ends panic as the states of the pool's backends ask for.

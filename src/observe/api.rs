@@ -12,12 +12,13 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::timeout;
 
 use super::auth::{Peer, may_change};
-use super::{metrics, status};
+use super::resource::{PATHS, Resource};
+use super::{change, metrics, sessions, status};
 use crate::config::effective;
 use crate::limits::{ADMIN_BODY, ADMIN_READ, ADMIN_RELOAD};
 use crate::snapshot::Snapshot;
-use crate::state::Process;
 use crate::state::process::{Command, Phase};
+use crate::state::{Process, Unchanged};
 
 /// What answers are made of.
 #[derive(Debug)]
@@ -39,45 +40,6 @@ impl Context {
     }
 }
 
-/// What can be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Route {
-    Metrics,
-    Live,
-    Ready,
-    Status,
-    Config,
-    Reload,
-}
-
-impl Route {
-    const ALL: [(&'static str, Route); 6] = [
-        ("/metrics", Route::Metrics),
-        ("/livez", Route::Live),
-        ("/readyz", Route::Ready),
-        ("/api/v1/status", Route::Status),
-        ("/api/v1/config", Route::Config),
-        ("/api/v1/reload", Route::Reload),
-    ];
-
-    fn find(path: &str) -> Option<Route> {
-        Route::ALL.into_iter().find(|(known, _)| *known == path).map(|(_, route)| route)
-    }
-
-    fn changes(self) -> bool {
-        self == Route::Reload
-    }
-
-    /// As the header `Allow` says it.
-    fn methods(self) -> &'static str {
-        if self.changes() { "POST" } else { "GET, HEAD" }
-    }
-
-    fn allows(self, method: &Method) -> bool {
-        self.methods().split(", ").any(|allowed| allowed == method.as_str())
-    }
-}
-
 pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Answers one request.
@@ -87,34 +49,44 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
-    let Some(route) = Route::find(parts.uri.path()) else {
-        let paths = Route::ALL.map(|(path, _)| path);
-        return json(StatusCode::NOT_FOUND, &json!({"error": "no such path", "paths": paths}));
+    let Some(resource) = Resource::find(parts.uri.path()) else {
+        return json(StatusCode::NOT_FOUND, &json!({"error": "no such path", "paths": PATHS}));
     };
-    if !route.allows(&parts.method) {
+    if !resource.allows(&parts.method) {
         let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, "this path does not do that");
-        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(route.methods()));
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.methods()));
         return answer;
     }
-    if route.changes() {
+    if resource.is_guarded(&parts.method) {
         let snapshot = context.snapshot();
         let token_file = snapshot.config.admin.as_ref().and_then(|a| a.token_file.as_deref());
         if let Err(refusal) = may_change(&parts, peer, token_file) {
             return error(StatusCode::FORBIDDEN, &refusal.to_string());
         }
-        if let Err(answer) = read(body).await {
-            return *answer;
-        }
     }
-    match route {
-        Route::Metrics => scrape(context).await,
-        Route::Live => text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
-        Route::Ready => ready(&context.process),
-        Route::Status => {
-            json(StatusCode::OK, &status::status(&context.process, &context.snapshot()))
+    let reads = parts.method == Method::GET || parts.method == Method::HEAD;
+    let body = if reads { Ok(Bytes::new()) } else { read(body).await };
+    let body = match body {
+        Ok(body) => body,
+        Err(answer) => return *answer,
+    };
+    let process = &context.process;
+    match resource {
+        Resource::Metrics => scrape(context).await,
+        Resource::Live => text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
+        Resource::Ready => ready(process),
+        Resource::Status => json(StatusCode::OK, &status::status(process, &context.snapshot())),
+        Resource::Config => json(StatusCode::OK, &effective(&context.snapshot().config)),
+        Resource::Reload => reload(process).await,
+        Resource::Backend { pool, backend } if reads => {
+            match context.snapshot().backend(&pool, &backend) {
+                Ok((_, backend)) => json(StatusCode::OK, &status::backend(backend)),
+                Err(problem) => unchanged(problem),
+            }
         }
-        Route::Config => json(StatusCode::OK, &effective(&context.snapshot().config)),
-        Route::Reload => reload(&context.process).await,
+        Resource::Backend { pool, backend } => change_backend(&context, pool, backend, &body).await,
+        Resource::Sessions => list(process, parts.uri.query()).await,
+        Resource::Session(id) => end(process, &id).await,
     }
 }
 
@@ -169,6 +141,64 @@ async fn reload(process: &Process) -> Answer {
         Ok(Ok(Err(errors))) => json(StatusCode::UNPROCESSABLE_ENTITY, &json!({"errors": errors})),
         Ok(Err(_)) => error(StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         Err(_) => error(StatusCode::GATEWAY_TIMEOUT, "the reload is still under way"),
+    }
+}
+
+/// The answer shows the backend as it is then.
+async fn change_backend(context: &Context, pool: String, backend: String, body: &[u8]) -> Answer {
+    let change = match change::read(body) {
+        Ok(change) => change,
+        Err(problem) => return error(StatusCode::BAD_REQUEST, &problem.to_string()),
+    };
+    let (answer, received) = oneshot::channel();
+    let command = Command::Change { pool, backend, change, answer };
+    if context.process.commands.try_send(command).is_err() {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "busy or stopping; try again");
+    }
+    match timeout(ADMIN_RELOAD, received).await {
+        Ok(Ok(Ok(state))) => {
+            let snapshot = context.snapshot();
+            let mut backends = snapshot.pools.iter().flat_map(|pool| &pool.backends);
+            match backends.find(|backend| Arc::ptr_eq(&backend.state, &state)) {
+                Some(backend) => json(StatusCode::OK, &status::backend(backend)),
+                // A reload has taken it out since.
+                None => unchanged(Unchanged::NoBackend),
+            }
+        }
+        Ok(Ok(Err(problem))) => unchanged(problem),
+        Ok(Err(_)) => unchanged(Unchanged::Stopping),
+        Err(_) => error(StatusCode::GATEWAY_TIMEOUT, "a reload is under way; this comes after it"),
+    }
+}
+
+fn unchanged(problem: Unchanged) -> Answer {
+    let status = match problem {
+        Unchanged::NoPool | Unchanged::NoBackend => StatusCode::NOT_FOUND,
+        Unchanged::Weight(_) => StatusCode::BAD_REQUEST,
+        Unchanged::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    error(status, &problem.to_string())
+}
+
+async fn list(process: &Process, query: Option<&str>) -> Answer {
+    let limit = match sessions::limit(query) {
+        Ok(limit) => limit,
+        Err(problem) => return error(StatusCode::BAD_REQUEST, &problem),
+    };
+    match sessions::list(process, limit).await {
+        Ok(sessions) => json(StatusCode::OK, &sessions),
+        Err(problem) => error(StatusCode::SERVICE_UNAVAILABLE, &problem.to_string()),
+    }
+}
+
+async fn end(process: &Process, id: &str) -> Answer {
+    let Some(id) = sessions::parse_id(id) else {
+        return error(StatusCode::BAD_REQUEST, "an id is 1 to 16 hex digits");
+    };
+    match sessions::end(process, id).await {
+        Ok(true) => json(StatusCode::OK, &json!({"ended": format!("{id:016x}")})),
+        Ok(false) => error(StatusCode::NOT_FOUND, "there is no such session"),
+        Err(problem) => error(StatusCode::SERVICE_UNAVAILABLE, &problem.to_string()),
     }
 }
 

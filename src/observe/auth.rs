@@ -1,4 +1,4 @@
-//! Who may change something over the admin server.
+//! Who may change something over the admin server, or see who is connected.
 //!
 //! A web page that a user of this machine looks at can send requests to loopback addresses. It
 //! cannot set `X-Pointsman` without a preflight that we never grant, and if it gets around the
@@ -33,7 +33,7 @@ pub(super) enum Refusal {
     Header,
     #[error("`Host` is not an address of this machine")]
     Host,
-    #[error("changes from elsewhere than loopback need `admin.token_file`")]
+    #[error("from elsewhere than loopback this needs `admin.token_file`")]
     NoToken,
     #[error("the bearer token is missing or wrong")]
     WrongToken,
@@ -77,7 +77,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Whether this request may change something. The token is read when one is needed, so that a
+/// Whether this request may be answered if it is [guarded](super::resource). The token is read when one is needed, so that a
 /// new one counts from the moment it is in the file.
 pub(super) fn may_change(
     request: &Parts,

@@ -4,7 +4,7 @@ use super::metrics::{Family, Kind, Series};
 use super::readings::{Backend, Listener, Machine, Pool, Whole, Worker};
 use crate::health::State;
 use crate::state::histogram::Totals;
-use crate::state::{ConnectFailure, ListenerState, PoolState, Termination};
+use crate::state::{AdminState, ConnectFailure, ListenerState, PoolState, Termination};
 
 /// A family of histograms over things of type `T`.
 pub(super) struct HistogramFamily<T> {
@@ -74,7 +74,16 @@ pub(super) const BACKEND: &[Family<Backend>] = &[
             out.with("state", state.name(), u64::from(b.state == state));
         }
     }),
-    gauge("pointsman_backend_weight", "Configured weight.", |b, out| {
+    gauge(
+        "pointsman_backend_admin",
+        "1 for the administrative state that the backend is in.",
+        |b, out| {
+            for admin in AdminState::ALL {
+                out.with("admin", admin.name(), u64::from(b.admin == admin));
+            }
+        },
+    ),
+    gauge("pointsman_backend_weight", "Weight in force.", |b, out| {
         out.maybe(b.weight.map(u64::from));
     }),
     counter("pointsman_backend_connections_total", "Established connections.", |b, out| {

@@ -12,7 +12,7 @@ use crate::health::State;
 use crate::snapshot::Snapshot;
 use crate::state::backend::BackendCounts;
 use crate::state::listener::ListenerCounts;
-use crate::state::{BackendState, PoolState, Process};
+use crate::state::{AdminState, BackendState, PoolState, Process};
 
 /// A listener.
 pub(super) struct Listener {
@@ -25,6 +25,7 @@ pub(super) struct Backend {
     pool: Arc<str>,
     name: Arc<str>,
     pub state: State,
+    pub admin: AdminState,
     /// `None` once it is out of the configuration.
     pub weight: Option<u16>,
     pub counts: BackendCounts,
@@ -117,6 +118,7 @@ pub(super) fn backends(process: &Process, snapshot: &Snapshot) -> Vec<Backend> {
                 pool: state.pool.clone(),
                 name,
                 state: state.state(),
+                admin: state.admin(),
                 weight: weight(state),
                 counts: state.counts(),
             }

@@ -67,8 +67,12 @@ pub struct BackendStatus {
     pub address: String,
     /// `unknown`, `up` or `down`.
     pub state: String,
-    /// As configured.
+    /// `ready`, `drain` or `maintenance`.
+    pub admin: String,
+    /// The one in force.
     pub weight: u16,
+    /// The one that the configuration gives it.
+    pub configured_weight: u16,
     /// Sessions and attempts at the moment.
     pub active: u32,
     /// Established connections.
@@ -135,12 +139,15 @@ fn pool(pool: &snapshot::Pool) -> PoolStatus {
     }
 }
 
-fn backend(backend: &snapshot::Backend) -> BackendStatus {
+/// Reads one backend now.
+pub(super) fn backend(backend: &snapshot::Backend) -> BackendStatus {
     let counts = backend.state.counts();
     BackendStatus {
         address: backend.state.address.to_string(),
         state: backend.state.state().name().to_owned(),
+        admin: backend.state.admin().name().to_owned(),
         weight: backend.weight,
+        configured_weight: backend.configured_weight,
         active: counts.active,
         total: counts.connections,
         failures: counts.failures.iter().sum(),

@@ -1,30 +1,25 @@
 //! The account of one connection: opened when it is accepted, closed exactly once, by `Drop`.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::roll::Entry;
 use super::worker::Worker;
 use crate::address::Address;
 use crate::limits::LOGGED_ALPN;
 use crate::state::{
-    Asked, Attempt, AttemptOutcome, Direction, ListenerState, LogMessage, Process, Record,
-    Termination,
+    Asked, Attempt, AttemptOutcome, Direction, ListenerState, LogMessage, PoolState, Process,
+    Record, Stage, Termination,
 };
 use crate::wire::ClientHello;
 
 /// What a connection adds to counters, histograms and the access log.
 pub(super) struct Account {
     worker: Rc<Worker>,
-    listener: Arc<ListenerState>,
-    started: Instant,
-    /// How it ended, and after how long; [`Termination::Error`] until somebody says otherwise.
-    ended: Cell<Option<(Termination, Duration)>>,
-    bytes_in: Cell<u64>,
-    bytes_out: Cell<u64>,
+    entry: Rc<Entry>,
     /// The record for the access log, where there is one.
     record: Option<Box<Record>>,
 }
@@ -38,10 +33,11 @@ impl Account {
         local: &Address,
     ) -> Self {
         listener.opened(worker.index);
+        let id = worker.next_id();
         let record = worker.logs_access().then(|| {
             Box::new(Record {
                 started: SystemTime::now(),
-                id: worker.next_id(),
+                id,
                 listener: listener.name.clone(),
                 client,
                 local: local.clone(),
@@ -58,20 +54,18 @@ impl Account {
                 termination: Termination::Error,
             })
         });
-        Account {
-            worker: worker.clone(),
-            listener: listener.clone(),
-            started: Instant::now(),
-            ended: Cell::new(None),
-            bytes_in: Cell::new(0),
-            bytes_out: Cell::new(0),
-            record,
-        }
+        let entry = Rc::new(Entry::new(id, listener.clone(), client));
+        Account { worker: worker.clone(), entry, record }
+    }
+
+    /// What others may know of the connection while it is open.
+    pub fn entry(&self) -> &Rc<Entry> {
+        &self.entry
     }
 
     /// When the connection was accepted.
     pub fn started(&self) -> Instant {
-        self.started
+        self.entry.started
     }
 
     /// The worker it is on.
@@ -81,11 +75,15 @@ impl Account {
 
     /// Notes the end of preread, and the hello if there was a complete one.
     pub fn preread(&mut self, hello: Option<&ClientHello>) {
-        let took = self.started.elapsed();
+        let took = self.entry.started.elapsed();
         if let Some(hello) = hello {
-            self.listener.preread_seconds.record(self.worker.index, took);
+            let listener = &self.entry.listener;
+            listener.preread_seconds.record(self.worker.index, took);
             if hello.ech {
-                self.listener.ech(self.worker.index);
+                listener.ech(self.worker.index);
+            }
+            if let Some(name) = &hello.sni {
+                self.entry.asks_for(name);
             }
         }
         if let Some(record) = &mut self.record {
@@ -98,9 +96,10 @@ impl Account {
     }
 
     /// Notes the pool it was routed to.
-    pub fn routed(&mut self, pool: &Arc<str>) {
+    pub fn routed(&mut self, pool: &Arc<PoolState>) {
+        self.entry.comes_to(Stage::Connecting(pool.clone()));
         if let Some(record) = &mut self.record {
-            record.pool = Some(pool.clone());
+            record.pool = Some(pool.name.clone());
         }
     }
 
@@ -130,37 +129,25 @@ impl Account {
 
     /// Counts bytes that were passed on.
     pub fn passed(&self, direction: Direction, bytes: u64) {
-        self.listener.passed(self.worker.index, direction, bytes);
-        let count = match direction {
-            Direction::In => &self.bytes_in,
-            Direction::Out => &self.bytes_out,
-        };
-        count.set(count.get() + bytes);
-    }
-
-    /// Bytes passed on to the backend so far.
-    pub fn bytes_in(&self) -> u64 {
-        self.bytes_in.get()
+        self.entry.listener.passed(self.worker.index, direction, bytes);
+        self.entry.passed(direction, bytes);
     }
 
     /// Says how the connection ends, now. It counts when the account is dropped, which is after,
     /// or in the middle of, a lingering close. The first word on it is the last.
     pub fn ends(&self, termination: Termination) {
-        if self.ended.get().is_none() {
-            self.ended.set(Some((termination, self.started.elapsed())));
-        }
+        self.entry.ends(termination);
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let unsaid = || (Termination::Error, self.started.elapsed());
-        let (termination, duration) = self.ended.get().unwrap_or_else(unsaid);
-        self.listener.closed(self.worker.index, termination, duration);
+        let unsaid = || (Termination::Error, self.entry.started.elapsed());
+        let (termination, duration) = self.entry.ended().unwrap_or_else(unsaid);
+        self.entry.listener.closed(self.worker.index, termination, duration);
         if let Some(mut record) = self.record.take() {
             record.duration = duration;
-            record.bytes_in = self.bytes_in.get();
-            record.bytes_out = self.bytes_out.get();
+            (record.bytes_in, record.bytes_out) = self.entry.bytes();
             record.termination = termination;
             write_record(&self.worker.process, record);
         }

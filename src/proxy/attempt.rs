@@ -22,7 +22,6 @@ use crate::net::Socket;
 use crate::net::connect::{Connecting, TIMED_OUT};
 use crate::snapshot::{Pick, Pool, Tried};
 use crate::state::{AttemptOutcome, ConnectError, ConnectFailure, Lease, Termination};
-use crate::sys::socket::TcpOptions;
 
 /// When all backends have been tried.
 const BACKOFF: Backoff = Backoff { base: BACKOFF_BASE, cap: BACKOFF_CAP };
@@ -44,11 +43,10 @@ pub(super) async fn connect_any(
     client: &mut Socket,
     pool: &Pool,
     connection: &Tuple<'_>,
-    options: &TcpOptions,
     account: &mut Account,
     order: &Order,
 ) -> Result<Connected, Termination> {
-    let mut race = Race::new(pool, connection, options, account);
+    let mut race = Race::new(pool, connection, account);
     let result = {
         let mut run = pin!(race.run());
         poll_fn(|cx| {
@@ -70,13 +68,14 @@ pub(super) async fn connect_any(
 struct Race<'a> {
     pool: &'a Pool,
     connection: &'a Tuple<'a>,
-    options: &'a TcpOptions,
     account: &'a mut Account,
     begun: Instant,
     /// Backends that are not to be tried again.
     tried: Tried,
     /// Attempts made so far.
     made: usize,
+    /// A failure was our own: it would be met again.
+    ours: bool,
     /// How often all backends have been tried.
     rounds: u32,
     /// Attempts under way, the oldest first.
@@ -103,21 +102,16 @@ enum Event {
 }
 
 impl<'a> Race<'a> {
-    fn new(
-        pool: &'a Pool,
-        connection: &'a Tuple<'a>,
-        options: &'a TcpOptions,
-        account: &'a mut Account,
-    ) -> Self {
+    fn new(pool: &'a Pool, connection: &'a Tuple<'a>, account: &'a mut Account) -> Self {
         let begun = Instant::now();
         Race {
             pool,
             connection,
-            options,
             account,
             begun,
             tried: Tried::default(),
             made: 0,
+            ours: false,
             rounds: 0,
             pending: Vec::new(),
             hedge_at: None,
@@ -222,7 +216,7 @@ impl<'a> Race<'a> {
                     self.pool.state.retried(self.worker().index);
                     return self.start(index, lease);
                 }
-                _ if self.tried.count() == 0 => return failed,
+                _ if self.tried.count() == 0 || self.ours => return failed,
                 _ => {}
             }
             let wait = self.worker().with_rng(|rng| BACKOFF.wait(self.rounds, rng));
@@ -264,7 +258,7 @@ impl<'a> Race<'a> {
         self.tried.add(index);
         let begun = Instant::now();
         let place = Place::new(lease, self.pool);
-        match Connecting::start(&place.lease.backend().address, self.options) {
+        match Connecting::start(&place.lease.backend().address) {
             Ok(connecting) => {
                 let ends = begun + self.pool.connect.timeout;
                 self.pending.push(Attempt { index, place, connecting, begun, ends });
@@ -301,6 +295,7 @@ impl<'a> Race<'a> {
             pool = %self.pool.name, backend = %backend.name, reason = error.reason.name(),
             ms = took.as_secs_f64() * 1e3, "connect failed"
         );
+        self.ours |= error.ours;
         if !error.ours {
             let outlier = self.pool.outlier.as_ref();
             place.failed(Failure::Connect, outlier, &self.worker().process);

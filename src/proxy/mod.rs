@@ -7,5 +7,7 @@ mod attempt;
 mod order;
 mod place;
 mod preread;
+mod requests;
+mod roll;
 mod session;
 pub mod worker;

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::order::Order;
+use super::roll::Entry;
 use super::worker::Worker;
 use crate::config::OnTimeout;
 use crate::limits::hello_cost;
@@ -43,7 +43,7 @@ pub(super) async fn preread(
     from: Option<SocketAddr>,
     begun: Instant,
     worker: &Worker,
-    order: &Rc<Order>,
+    entry: &Rc<Entry>,
 ) -> Result<Read, Termination> {
     let Listener { name: listener, preread: limits, .. } = listener;
     let deadline = begun + limits.timeout;
@@ -53,7 +53,7 @@ pub(super) async fn preread(
     loop {
         let ready = tokio::select! {
             biased;
-            reason = order.received() => return Err(reason),
+            reason = entry.order.received() => return Err(reason),
             ready = timeout_at(deadline, client.ready_to_read()) => ready,
         };
         match ready {
@@ -72,7 +72,7 @@ pub(super) async fn preread(
         match reader.advance(&read.bytes) {
             Answer::NeedMore => {
                 let held = hello_cost(read.bytes.capacity());
-                unfinished.get_or_insert_with(|| worker.hellos.enter(worker, order)).holds(held);
+                unfinished.get_or_insert_with(|| worker.hellos.enter(worker, entry)).holds(held);
                 worker.hellos.keep_bound(worker);
             }
             Answer::Hello(hello) => {
@@ -126,25 +126,25 @@ const OVERSHOOT: usize = 32;
 /// process and a number that tells those of one moment apart.
 #[derive(Debug, Default)]
 pub(super) struct Hellos {
-    entries: RefCell<BTreeMap<(u64, u64), Rc<Entry>>>,
+    hellos: RefCell<BTreeMap<(u64, u64), Rc<Hello>>>,
     next: Cell<u64>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    order: Rc<Order>,
+struct Hello {
+    session: Rc<Entry>,
     bytes: Cell<usize>,
 }
 
 impl Hellos {
-    fn enter<'w>(&'w self, worker: &'w Worker, order: &Rc<Order>) -> Unfinished<'w> {
+    fn enter<'w>(&'w self, worker: &'w Worker, session: &Rc<Entry>) -> Unfinished<'w> {
         let began = worker.process.started.elapsed().as_nanos();
         let key = (u64::try_from(began).unwrap_or(u64::MAX), self.next.get());
         self.next.set(key.1 + 1);
-        let entry = Rc::new(Entry { order: order.clone(), bytes: Cell::new(0) });
-        self.entries.borrow_mut().insert(key, entry.clone());
+        let hello = Rc::new(Hello { session: session.clone(), bytes: Cell::new(0) });
+        self.hellos.borrow_mut().insert(key, hello.clone());
         self.show_oldest(worker);
-        Unfinished { worker, key, entry }
+        Unfinished { worker, key, hello }
     }
 
     /// Closes the oldest hello of the process until all of them hold no more than they may. If
@@ -169,16 +169,16 @@ impl Hellos {
                     return;
                 }
             }
-            let Some((_, oldest)) = self.entries.borrow_mut().pop_first() else { return };
+            let Some((_, oldest)) = self.hellos.borrow_mut().pop_first() else { return };
             self.show_oldest(worker);
             process.hello_bytes.0.fetch_sub(oldest.bytes.take(), Relaxed);
-            oldest.order.give(Termination::Overload);
+            oldest.session.order.give(Termination::Overload);
         }
     }
 
     /// Lets the other workers know how old the oldest one here is.
     fn show_oldest(&self, worker: &Worker) {
-        let oldest = self.entries.borrow().first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        let oldest = self.hellos.borrow().first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         worker.process.workers.shard(worker.index).oldest_hello.store(oldest, Relaxed);
     }
 }
@@ -187,12 +187,12 @@ impl Hellos {
 struct Unfinished<'w> {
     worker: &'w Worker,
     key: (u64, u64),
-    entry: Rc<Entry>,
+    hello: Rc<Hello>,
 }
 
 impl Unfinished<'_> {
     fn holds(&self, bytes: usize) {
-        let before = self.entry.bytes.replace(bytes);
+        let before = self.hello.bytes.replace(bytes);
         let counted = &self.worker.process.hello_bytes.0;
         counted.fetch_add(bytes, Relaxed);
         counted.fetch_sub(before, Relaxed);
@@ -202,8 +202,8 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         let hellos = &self.worker.hellos;
-        hellos.entries.borrow_mut().remove(&self.key);
+        hellos.hellos.borrow_mut().remove(&self.key);
         hellos.show_oldest(self.worker);
-        self.worker.process.hello_bytes.0.fetch_sub(self.entry.bytes.take(), Relaxed);
+        self.worker.process.hello_bytes.0.fetch_sub(self.hello.bytes.take(), Relaxed);
     }
 }

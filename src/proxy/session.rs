@@ -17,6 +17,7 @@ use super::attempt::{Connected, connect_any};
 use super::order::Order;
 use super::place::Place;
 use super::preread::{Read, preread};
+use super::roll::Entry;
 use crate::address::Address;
 use crate::balance::key::Tuple;
 use crate::health::outlier::Failure;
@@ -24,7 +25,7 @@ use crate::net::relay::{self, End, Side, relay};
 use crate::net::{Socket, close};
 use crate::route::Request;
 use crate::snapshot::{Lead, Listener, Pool, split_pool};
-use crate::state::{Direction, Termination};
+use crate::state::{Direction, Stage, Termination};
 use crate::sys::socket::TcpOptions;
 use crate::wire::alert::UNRECOGNIZED_NAME;
 use crate::wire::{Alpn, ClientHello};
@@ -46,14 +47,14 @@ pub(super) async fn serve(
     accepted: Accepted,
     listener: Arc<Listener>,
     account: &mut Account,
-    order: &Rc<Order>,
+    entry: &Rc<Entry>,
 ) -> Termination {
-    let arrived = Box::pin(arrive(accepted, listener, account, order)).await;
+    let arrived = Box::pin(arrive(accepted, listener, account, entry)).await;
     let Arrived { mut client, mut connected, first, timeouts } = match arrived {
         Ok(arrived) => arrived,
         Err(termination) => return termination,
     };
-    let carry = carry(&mut client, &mut connected, first, &timeouts, account, order);
+    let carry = carry(&mut client, &mut connected, first, &timeouts, account, &entry.order);
     let ended = Box::pin(carry).await;
     account.ends(ended.termination);
     if !ended.told {
@@ -78,12 +79,12 @@ async fn arrive(
     accepted: Accepted,
     listener: Arc<Listener>,
     account: &mut Account,
-    order: &Rc<Order>,
+    entry: &Rc<Entry>,
 ) -> Result<Arrived, Termination> {
     let tcp = accepted.local.ip().is_some();
     let Ok(mut client) = Socket::new(accepted.fd, tcp) else { return Err(Termination::Error) };
     let from = accepted.client;
-    let Read { bytes, hello } = match read_hello(&mut client, &listener, from, account, order).await
+    let Read { bytes, hello } = match read_hello(&mut client, &listener, from, account, entry).await
     {
         Ok(read) => read,
         Err(termination) => return Err(Box::pin(turn_away(client, termination, account)).await),
@@ -100,19 +101,23 @@ async fn arrive(
             return Err(Box::pin(refuse(client, refusal, speaks_tls, account)).await);
         }
     };
-    account.routed(&pool.name);
+    account.routed(&pool.state);
 
-    let options = TcpOptions::from(&listener.timeouts);
     let timeouts = relay::Timeouts {
         idle: listener.timeouts.idle,
         half_closed: listener.timeouts.half_closed,
+        liveness: TcpOptions::from(&listener.timeouts),
         lifetime_ends: listener.timeouts.lifetime.map(|age| (account.started() + age).into()),
     };
     // While it connects the session holds its pool, later its backend: never the configuration.
     drop(listener);
-    let connect = connect_any(&mut client, &pool, &connection, &options, account, order);
+    let order = &entry.order;
+    let connect = connect_any(&mut client, &pool, &connection, account, order);
     match Box::pin(connect).await {
-        Ok(connected) => Ok(Arrived { client, connected, first: bytes, timeouts }),
+        Ok(connected) => {
+            entry.comes_to(Stage::Relaying(connected.place.lease.backend().clone()));
+            Ok(Arrived { client, connected, first: bytes, timeouts })
+        }
         Err(termination) => {
             drop((bytes, pool));
             Err(Box::pin(turn_away(client, termination, account)).await)
@@ -126,14 +131,14 @@ async fn read_hello(
     listener: &Listener,
     from: Option<SocketAddr>,
     account: &mut Account,
-    order: &Rc<Order>,
+    entry: &Rc<Entry>,
 ) -> Result<Read, Termination> {
     if !listener.reads_hello {
         return Ok(Read::default());
     }
     let worker = account.worker().clone();
     let begun = account.started();
-    let read = preread(client, listener, from, begun.into(), &worker, order).await;
+    let read = preread(client, listener, from, begun.into(), &worker, entry).await;
     account.preread(read.as_ref().ok().and_then(|read| read.hello.as_ref()));
     read
 }
@@ -220,7 +225,7 @@ async fn carry(
         place.pool.first_byte_seconds.record(worker.index, took);
     }
     let backend_first = matches!(end, End::Closed(Side::Backend) | End::Reset(Side::Backend));
-    if first_byte.is_none() && backend_first && account.bytes_in() > 0 {
+    if first_byte.is_none() && backend_first && account.entry().bytes().0 > 0 {
         place.answered(Err(Failure::EarlyClose), &worker.process);
     }
     account.first_byte(first_byte);

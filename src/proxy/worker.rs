@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
 
-use ahash::AHashMap;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::accept::{Acceptor, Place};
 use super::account::Account;
-use super::order::Order;
 use super::preread::Hellos;
+use super::roll::{Entry, Roll};
 use super::session::{self, Accepted};
 use crate::net::scratch::Scratch;
 use crate::snapshot::{Listener, Snapshot};
@@ -25,7 +24,10 @@ use crate::state::{Phase, Process, Termination};
 const SPREAD_SHARE: u32 = 5;
 
 /// How often sessions are closed while closing is spread.
-const SPREAD_STEP: Duration = Duration::from_millis(20);
+pub(super) const SPREAD_STEP: Duration = Duration::from_millis(20);
+
+/// Below every timeout that connections usually have.
+const BEAT: Duration = Duration::from_millis(200);
 
 /// What sessions get to close after an order, when everything must stop.
 const LAST_WORDS: Duration = Duration::from_millis(100);
@@ -44,9 +46,10 @@ pub(super) struct Worker {
     rng: RefCell<fastrand::Rng>,
     next_id: Cell<u64>,
     snapshot: RefCell<Arc<Snapshot>>,
-    orders: RefCell<AHashMap<usize, Rc<Order>>>,
-    /// Wakes when the last session has ended.
-    emptied: Notify,
+    /// Its sessions.
+    pub roll: Roll,
+    /// [`Worker::beat`] runs.
+    beats: Cell<bool>,
     shortage_warned: Cell<Option<Instant>>,
 }
 
@@ -117,12 +120,14 @@ impl Worker {
             rng: RefCell::new(fastrand::Rng::new()),
             next_id: Cell::new(first_id() + index as u64),
             snapshot: RefCell::new(snapshot),
-            orders: RefCell::default(),
-            emptied: Notify::new(),
+            roll: Roll::default(),
+            beats: Cell::new(false),
             shortage_warned: Cell::new(None),
             process,
         });
         tokio::task::spawn_local(worker.clone().close_oldest_hellos());
+        tokio::task::spawn_local(worker.clone().answer_queries());
+        tokio::task::spawn_local(worker.clone().close_on_down());
         let mut acceptors: Vec<Rc<Acceptor>> = Vec::new();
         worker.reconcile(&mut acceptors).await;
         loop {
@@ -191,15 +196,32 @@ impl Worker {
         account: Account,
         place: Place,
     ) {
-        let entry = Entry::new(self);
+        if !self.beats.replace(true) {
+            tokio::task::spawn_local(self.clone().beat());
+        }
+        let enrolled = Enrolled::new(self, account.entry());
         tokio::task::spawn_local(async move {
             let mut account = account;
-            let entry = entry;
-            let termination = session::serve(accepted, listener, &mut account, &entry.order).await;
+            let enrolled = enrolled;
+            let termination =
+                session::serve(accepted, listener, &mut account, &enrolled.entry).await;
             account.ends(termination);
             drop(account);
             drop(place);
         });
+    }
+
+    /// Keeps a timer ahead of all others while connections come. A timer that is armed to fire before
+    /// the others makes tokio write to its own event queue, to wake a thread that is awake.
+    async fn beat(self: Rc<Self>) {
+        loop {
+            let before = self.next_id.get();
+            tokio::time::sleep(BEAT).await;
+            if self.next_id.get() == before {
+                self.beats.set(false);
+                return;
+            }
+        }
     }
 
     /// Closes the oldest unfinished hello here when another worker asks for it.
@@ -215,25 +237,20 @@ impl Worker {
     async fn drain(&self, mut phases: watch::Receiver<Phase>) {
         loop {
             let phase = *phases.borrow_and_update();
-            if self.orders.borrow().is_empty() {
+            if self.roll.len() == 0 {
                 return;
             }
             let Phase::Draining { since, until } = phase else { break };
             let wait = self.close_share(since, until);
             tokio::select! {
-                () = self.emptied.notified() => {}
+                () = self.roll.emptied() => {}
                 _ = phases.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
-        self.order_end(usize::MAX);
-        let emptied = async {
-            while !self.orders.borrow().is_empty() {
-                self.emptied.notified().await;
-            }
-        };
+        self.roll.order_end(usize::MAX, Termination::Shutdown);
         // Whoever has not ended by then is dropped, and accounted for all the same.
-        let _late = tokio::time::timeout(LAST_WORDS, emptied).await;
+        let _late = tokio::time::timeout(LAST_WORDS, self.roll.emptied()).await;
     }
 
     /// Closes as many sessions as the time left asks for; returns when to come again.
@@ -245,16 +262,9 @@ impl Worker {
             return left - spread;
         }
         let steps = left.as_millis() / SPREAD_STEP.as_millis() + 1;
-        let open = self.orders.borrow().values().filter(|o| o.given().is_none()).count();
-        self.order_end(open.div_ceil(usize::try_from(steps).unwrap_or(usize::MAX)));
+        let share = self.roll.kept().div_ceil(usize::try_from(steps).unwrap_or(usize::MAX));
+        self.roll.order_end(share, Termination::Shutdown);
         SPREAD_STEP
-    }
-
-    fn order_end(&self, count: usize) {
-        let orders = self.orders.borrow();
-        for order in orders.values().filter(|o| o.given().is_none()).take(count) {
-            order.give(Termination::Shutdown);
-        }
     }
 
     /// Whether connections are recorded in the access log.
@@ -290,36 +300,30 @@ fn first_id() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs()) << 32
 }
 
-/// A session's entry in its worker's list, removed when dropped.
-struct Entry {
+/// A session's place on its worker's roll, given up when dropped.
+struct Enrolled {
     worker: Rc<Worker>,
-    order: Rc<Order>,
+    entry: Rc<Entry>,
 }
 
-impl Entry {
-    fn new(worker: &Rc<Worker>) -> Self {
-        let order = Rc::new(Order::default());
-        let mut orders = worker.orders.borrow_mut();
-        orders.insert(Rc::as_ptr(&order).addr(), order.clone());
-        worker.show_active(orders.len());
-        Entry { worker: worker.clone(), order }
+impl Enrolled {
+    fn new(worker: &Rc<Worker>, entry: &Rc<Entry>) -> Self {
+        worker.roll.enter(entry.clone());
+        worker.show_active();
+        Enrolled { worker: worker.clone(), entry: entry.clone() }
     }
 }
 
-impl Drop for Entry {
+impl Drop for Enrolled {
     fn drop(&mut self) {
-        let mut orders = self.worker.orders.borrow_mut();
-        orders.remove(&Rc::as_ptr(&self.order).addr());
-        self.worker.show_active(orders.len());
-        if orders.is_empty() {
-            self.worker.emptied.notify_one();
-        }
+        self.worker.roll.leave(self.entry.id);
+        self.worker.show_active();
     }
 }
 
 impl Worker {
-    fn show_active(&self, sessions: usize) {
+    fn show_active(&self) {
         let state = self.process.workers.shard(self.index);
-        state.active.store(u32::try_from(sessions).unwrap_or(u32::MAX), Relaxed);
+        state.active.store(u32::try_from(self.roll.len()).unwrap_or(u32::MAX), Relaxed);
     }
 }

@@ -74,47 +74,34 @@ fn build_listener(
 }
 
 /// Whether picks have no reason to tell two idle backends apart.
-fn is_like(a: &config::Backend, b: &config::Backend) -> bool {
+fn is_like(a: &Backend, b: &Backend) -> bool {
     let differ = a.weight != b.weight || a.weight == 0;
     !differ && !a.backup && a.max_connections.is_none()
 }
 
 fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Pool, BuildError> {
+    let state = registry.pool(&pool.name);
+    // What is not checked counts as up.
+    let first = if pool.health.is_some() { State::Unknown } else { State::Up };
     // The order of the file means nothing: hash policies must pick alike on every instance.
     let mut keyed: Vec<(String, &config::Backend)> =
         pool.backends.iter().map(|b| (b.address.to_string(), b)).collect();
     keyed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    // Each policy's tables are over all indices; who is not its own takes no part, as weight 0.
-    let tables = |backups: bool| {
-        let weight = |b: &config::Backend| if b.backup == backups { b.weight } else { 0 };
-        let member = |i: usize| balance::Member { key: &keyed[i].0, weight: weight(keyed[i].1) };
-        let members: Vec<balance::Member<'_>> = (0..keyed.len()).map(member).collect();
-        let policy = Policy::new(&pool.balance, &members)?;
-        let digest = policy.digest(&pool.balance, seed, &members);
-        Ok((policy, digest))
-    };
-    let (policy, mut digest) = tables(false)?;
-    let mut backups = None;
-    if keyed.iter().any(|(_, b)| b.backup) {
-        let (policy, of_backups) = tables(true)?;
-        backups = Some(policy);
-        digest = digest.zip(of_backups).map(|(a, b)| a ^ b.rotate_left(24) & DIGEST);
-    }
-    let state = registry.pool(&pool.name);
-    // What is not checked counts as up.
-    let first = if pool.health.is_some() { State::Unknown } else { State::Up };
-    let backends: Vec<Backend> = keyed
-        .iter()
-        .map(|(_, backend)| Backend {
+    let backend = |(_, backend): &(String, &config::Backend)| {
+        let state = registry.backend(&state, &backend.name, &backend.address, first);
+        Backend {
             name: backend.name.clone(),
-            weight: backend.weight,
+            weight: state.weight().unwrap_or(backend.weight),
+            configured_weight: backend.weight,
             backup: backend.backup,
             max_connections: backend.max_connections,
-            state: registry.backend(&state, &backend.name, &backend.address, first),
-        })
-        .collect();
-    let member =
-        |(_, b): &(String, &config::Backend)| Member { weight: b.weight, backup: b.backup };
+            state,
+        }
+    };
+    let backends: Vec<Backend> = keyed.iter().map(backend).collect();
+    let keys = keyed.iter().map(|(key, _)| &**key);
+    let Tables { policy, backups, digest } = tables(pool, seed, keys, &backends)?;
+    let member = |b: &Backend| Member { weight: b.weight, backup: b.backup };
     let built = Pool {
         name: pool.name.clone(),
         spec: pool.balance,
@@ -123,14 +110,16 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         digest,
         hash_seed: seed,
         words: Words::of(backends.iter().map(|backend| backend.state.seat())),
+        members: backends.iter().map(member).collect(),
+        capped: backends.iter().any(|backend| backend.max_connections.is_some()),
+        alike: backends.iter().all(|backend| is_like(backend, &backends[0])),
         backends,
-        members: keyed.iter().map(member).collect(),
-        alike: keyed.iter().all(|(_, backend)| is_like(backend, keyed[0].1)),
-        capped: keyed.iter().any(|(_, backend)| backend.max_connections.is_some()),
         up_weight: AtomicU32::new(0),
         connect: pool.connect,
         health: pool.health.clone(),
         slow_start: pool.slow_start,
+        on_down: pool.on_down,
+        close_spread: pool.close_spread,
         max_connections: pool.max_connections,
         queue: pool.queue,
         outlier: pool.outlier,
@@ -139,4 +128,36 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
     };
     built.weigh();
     Ok(built)
+}
+
+/// What the policy of a pool looks up.
+struct Tables {
+    policy: Policy,
+    backups: Option<Policy>,
+    digest: Option<u64>,
+}
+
+/// `keys`: the addresses of `backends`.
+fn tables<'a>(
+    pool: &config::Pool,
+    seed: u64,
+    keys: impl Iterator<Item = &'a str> + Clone,
+    backends: &[Backend],
+) -> Result<Tables, BuildError> {
+    // Each policy's tables are over all indices; who is not its own takes no part, as weight 0.
+    let tables = |backups: bool| {
+        let weight = |b: &Backend| if b.backup == backups { b.weight } else { 0 };
+        let member = |(key, b): (&'a str, _)| balance::Member { key, weight: weight(b) };
+        let members: Vec<balance::Member<'_>> = keys.clone().zip(backends).map(member).collect();
+        let policy = Policy::new(&pool.balance, &members)?;
+        let digest = policy.digest(&pool.balance, seed, &members);
+        Ok((policy, digest))
+    };
+    let (policy, digest) = tables(false)?;
+    if !backends.iter().any(|backend| backend.backup) {
+        return Ok(Tables { policy, backups: None, digest });
+    }
+    let (backups, of_backups) = tables(true)?;
+    let digest = digest.zip(of_backups).map(|(a, b)| a ^ b.rotate_left(24) & DIGEST);
+    Ok(Tables { policy, backups: Some(backups), digest })
 }

@@ -22,7 +22,7 @@ use crate::balance::key::{KeyKind, Tuple};
 use crate::config::{Config, Preread, Timeouts};
 use crate::limits::BACKLOG;
 use crate::route::{Routes, Split};
-use crate::state::ListenerState;
+use crate::state::{ListenerState, Unchanged};
 use crate::sys::socket_file::SocketFile;
 
 /// One configuration, ready to be read by workers. Replaced whole, never changed.
@@ -194,6 +194,16 @@ impl Snapshot {
             move |entrance: &&Entrance| !any_port || *entrance.listener.name == *listener;
         let sockets = self.listeners.iter().filter(may_have).flat_map(|entrance| &entrance.sockets);
         sockets.filter(move |socket| socket.bind == *bind && socket.v6_only == v6_only)
+    }
+
+    /// The backend of this name in `pool`, or at this address if none is called that.
+    pub fn backend(&self, pool: &str, backend: &str) -> Result<(&Arc<Pool>, &Backend), Unchanged> {
+        let pool = self.pool(pool).ok_or(Unchanged::NoPool)?;
+        let named = pool.backends.iter().find(|known| *known.name == *backend);
+        let address: Option<Address> = backend.parse().ok();
+        let is_there = |known: &&Backend| address.as_ref() == Some(&known.state.address);
+        let found = named.or_else(|| pool.backends.iter().find(is_there));
+        found.map(|backend| (pool, backend)).ok_or(Unchanged::NoBackend)
     }
 
     /// The pool of this name.

@@ -59,6 +59,11 @@ impl Pool {
     }
 }
 
+/// By the words of control and of the operator, whom panic does not override.
+fn usable(standing: Standing, panic: bool) -> bool {
+    if panic { standing.is_ready() } else { standing.is_usable() }
+}
+
 struct Candidates<'a> {
     pool: &'a Pool,
     tried: &'a Tried,
@@ -103,7 +108,7 @@ impl<'a> Candidates<'a> {
         let panic = self.pool.state.panic();
         let fits = |index| {
             let member = self.pool.members[index];
-            let state = panic || self.pool.words.get(index).is_up();
+            let state = usable(self.pool.words.get(index), panic);
             member.weight > 0 && state && !self.tried.contains(index)
         };
         (0..self.len()).any(fits)
@@ -111,7 +116,8 @@ impl<'a> Candidates<'a> {
 
     /// Whether it is ejected, and its time is over: a few connections try it.
     fn may_try(&self, index: usize, standing: Standing) -> bool {
-        standing.state() == State::Ejected
+        standing.is_ready()
+            && standing.state() == State::Ejected
             && self.pool.backends[index].state.passive().trials.available()
     }
 }
@@ -130,7 +136,7 @@ impl View for Candidates<'_> {
         let standing = word.get();
         let usable = member.weight > 0
             && member.backup == self.stage.backups
-            && (self.stage.panic || standing.is_up() || self.may_try(index, standing))
+            && (usable(standing, self.stage.panic) || self.may_try(index, standing))
             && !word.is_full(standing)
             && !self.stage.passes_over(self.salt, index, standing.pull())
             && !self.tried.contains(index);
@@ -170,7 +176,7 @@ impl View for Candidates<'_> {
             return usable.map(|index| u32::from(self.weight(index))).sum();
         }
         let gone = self.tried.indices().filter(|&index| {
-            self.pool.words.get(index).is_up() && !self.pool.members[index].backup
+            self.pool.words.get(index).is_usable() && !self.pool.members[index].backup
         });
         let gone = gone.map(|index| u32::from(self.weight(index))).sum();
         self.pool.up_weight.load(Relaxed).saturating_sub(gone)
@@ -185,7 +191,7 @@ mod tests {
     use super::*;
     use crate::balance::{FULL_PULL, PolicyKind};
     use crate::config;
-    use crate::state::Registry;
+    use crate::state::{AdminState, Registry};
 
     /// A pool of four backends, the first of weight 0, all up.
     fn pool(keys: &str) -> Arc<Pool> {
@@ -312,6 +318,52 @@ pools: {{ p: {{ health: off, {keys}, backends: {backends} }} }}"
             pool.state.set_panic(true);
             // The one that is not full.
             assert_eq!(place(&pool, 1, &mut rng).0, 1, "{kind}");
+        }
+    }
+
+    /// What is drained keeps its keys for when it is back, and not even panic gives it one.
+    #[test]
+    fn drained_is_passed_over() {
+        for (kind, admin) in PolicyKind::ALL
+            .into_iter()
+            .flat_map(|kind| [(kind, AdminState::Drain), (kind, AdminState::Maintenance)])
+        {
+            let pool = pool(&format!("balance: {kind}, panic_threshold: 100"));
+            let picks = |pool: &Pool| -> Vec<usize> {
+                let mut rng = fastrand::Rng::with_seed(7);
+                (0..1000).map(|n| place(pool, n, &mut rng).0).collect()
+            };
+            let before = picks(&pool);
+            assert!(!pool.should_panic());
+            pool.backends[2].state.set_admin(admin);
+            pool.weigh();
+            let now = picks(&pool);
+            assert!(now.iter().all(|&index| index != 2), "{kind}");
+            if kind.hashes() && kind != PolicyKind::Hash {
+                let mut moves = before.iter().zip(&now).filter(|(before, now)| before != now);
+                assert!(moves.all(|(&before, _)| before == 2), "{kind}");
+            }
+            // It counts neither as usable nor in the total.
+            assert!(!pool.should_panic(), "{kind}");
+            pool.backends[1].state.set_state(State::Down);
+            assert!(pool.should_panic(), "{kind}");
+            pool.state.set_panic(true);
+            let counts = shares(&pool, 1000);
+            assert_eq!(counts[2], 0, "{kind}: {counts:?}");
+            for index in [1, 3] {
+                pool.backends[index].state.set_admin(admin);
+            }
+            pool.weigh();
+            let next = pool.pick(&Tried::default(), || 7, &mut fastrand::Rng::with_seed(7));
+            assert!(matches!(next, Pick::Nothing), "{kind}");
+            assert!(!pool.should_panic(), "nothing that ignoring states could bring back");
+            pool.state.set_panic(false);
+            pool.backends[1].state.set_state(State::Up);
+            pool.backends.iter().for_each(|b| b.state.set_admin(AdminState::Ready));
+            pool.weigh();
+            if kind.hashes() {
+                assert_eq!(picks(&pool), before, "{kind}");
+            }
         }
     }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::balance::{Policy, Spec};
-use crate::config::{Connect, HealthCheck, Outlier, PanicThreshold, Queueing};
+use crate::config::{Connect, HealthCheck, OnDown, Outlier, PanicThreshold, Queueing};
+use crate::health::State;
 use crate::limits::ATTEMPTS_MAX;
 use crate::state::{BackendState, PoolState, Words};
 use crate::sys::socket::TcpOptions;
@@ -33,7 +34,7 @@ pub struct Pool {
     pub(super) words: Words,
     /// Whether any backend has a bound on its connections, so that some may be full.
     pub(super) capped: bool,
-    /// Σ of the weights of backends that are up, without backups, so that picks know without looking whether all
+    /// Σ of the weights of backends that are up and ready, without backups, so that picks know without looking whether all
     /// are. Control writes, through [`Pool::weigh`]; workers read.
     pub(super) up_weight: AtomicU32,
     /// Whether all backends have the same weight and no bound, and none is a backup.
@@ -44,6 +45,10 @@ pub struct Pool {
     pub health: Option<HealthCheck>,
     /// How long a backend that has come up gets less than its share.
     pub slow_start: Option<Duration>,
+    /// What becomes of the sessions of a backend that goes down.
+    pub on_down: OnDown,
+    /// The time over which they are closed.
+    pub close_spread: Duration,
     /// Sessions and attempts of all backends; `None` is no bound.
     pub max_connections: Option<u32>,
     /// Who may wait when all backends are full.
@@ -61,8 +66,10 @@ pub struct Pool {
 pub struct Backend {
     /// Its name in this configuration.
     pub name: Arc<str>,
-    /// Its weight.
+    /// Its weight: the configuration's, unless the operator has given it another.
     pub weight: u16,
+    /// The configuration's.
+    pub configured_weight: u16,
     /// Used only when no other can be.
     pub backup: bool,
     /// Sessions and attempts; `None` is no bound.
@@ -128,27 +135,37 @@ impl Pool {
         }
     }
 
-    /// Adds up the weight that is up. Control calls this after each change of a state; until then
-    /// picks take a backend that is down for one to be passed over, and look further.
+    /// Takes what checks have found out of one of its backends. Control only.
+    pub fn set_state(&self, backend: &Arc<BackendState>, state: State) {
+        backend.set_state(state);
+        self.weigh();
+        if state == State::Down && self.on_down == OnDown::Close {
+            self.state.close_sessions(backend, self.close_spread);
+        }
+    }
+
+    /// Adds up the weight that is usable. Control calls this after each change of a state; until
+    /// then picks take a backend that is down for one to be passed over, and look further.
     pub fn weigh(&self) {
-        let up = self.backends.iter().filter(|b| !b.backup && b.state.standing().is_up());
+        let up = self.backends.iter().filter(|b| !b.backup && b.state.standing().is_usable());
         self.up_weight.store(up.map(|backend| u32::from(backend.weight)).sum(), Relaxed);
         // Somebody may wait for one that has just come up.
         self.state.queue().nudge();
     }
 
-    /// Whether the state of its backends is to be ignored, as it is now. With a backup that is up
-    /// it is not.
+    /// Whether the state of its backends is to be ignored, as it is now. With a backup that is
+    /// usable it is not. What the operator has taken out does not count at all.
     pub fn should_panic(&self) -> bool {
         let threshold = match self.panic_threshold {
             PanicThreshold::Percent(percent) => Some(percent),
             PanicThreshold::Off => None,
         };
-        let helps = |b: &Backend| b.backup && b.weight > 0 && b.state.standing().is_up();
+        let helps = |b: &Backend| b.backup && b.weight > 0 && b.state.standing().is_usable();
         if self.backends.iter().any(helps) {
             return false;
         }
-        let backends = self.backends.iter().map(|b| (b.weight, b.state.state()));
+        let ready = self.backends.iter().filter(|b| b.state.standing().is_ready());
+        let backends = ready.map(|b| (b.weight, b.state.state()));
         crate::health::in_panic(threshold, backends)
     }
 }

@@ -1,10 +1,11 @@
 //! Status and counters of one backend. Identity: (pool, address).
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::AdminState;
 use super::check::CheckReport;
 use super::counter::{Counter, Sharded};
 use super::outcome::{ConnectFailure, Direction};
@@ -34,6 +35,9 @@ pub struct BackendState {
     ejections: AtomicU64,
     /// Where its word is: sessions and attempts, its state, and how much it is to get.
     seat: Seat,
+    /// The weight that the operator has given it; [`CONFIGURED`] is the configuration's. Control
+    /// writes and reads, when it builds tables.
+    weight: AtomicU32,
     /// What it has in common with the backends of its pool.
     shared: Arc<Shared>,
     /// Checks that passed and failed. Control writes.
@@ -42,6 +46,9 @@ pub struct BackendState {
     last_check: Mutex<Option<CheckReport>>,
     shards: Sharded<Shard>,
 }
+
+/// No weight.
+const CONFIGURED: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 struct Shard {
@@ -90,6 +97,7 @@ impl BackendState {
             passive: Passive::default(),
             ejections: AtomicU64::new(0),
             seat: pool.shared().board.seat(state),
+            weight: AtomicU32::new(CONFIGURED),
             shared: pool.shared().clone(),
             checks: Default::default(),
             last_check: Mutex::new(None),
@@ -125,6 +133,28 @@ impl BackendState {
     /// Sets its state. Control only.
     pub fn set_state(&self, state: State) {
         self.seat.word().set_state(state);
+    }
+
+    /// What the operator wants of it.
+    pub fn admin(&self) -> AdminState {
+        self.standing().admin()
+    }
+
+    /// Sets what the operator wants of it. From then on no lease is given unless it is ready.
+    /// Control only.
+    pub fn set_admin(&self, admin: AdminState) {
+        self.seat.word().set_admin(admin);
+    }
+
+    /// The weight that the operator has given it; `None` is the configuration's.
+    pub fn weight(&self) -> Option<u16> {
+        u16::try_from(self.weight.load(Relaxed)).ok()
+    }
+
+    /// Gives it another weight than the configuration's, which counts in the tables that are built
+    /// from then on. Control only.
+    pub fn set_weight(&self, weight: Option<u16>) {
+        self.weight.store(weight.map_or(CONFIGURED, u32::from), Relaxed);
     }
 
     /// Sets how much of its share it gets, 1 to [`FULL_PULL`](crate::balance::FULL_PULL). Control only.

@@ -2,8 +2,10 @@
 //! admin server, control and workers. Control is the only writer of a backend's status; workers
 //! are the only writers of counts, each of its own shard.
 
+pub mod admin;
 pub mod backend;
 pub mod check;
+pub mod closing;
 pub mod counter;
 pub mod histogram;
 pub mod listener;
@@ -13,14 +15,18 @@ pub mod process;
 pub mod queue;
 pub mod record;
 pub mod registry;
+pub mod session;
 pub mod standing;
 
+pub use admin::{AdminState, Change, Unchanged};
 pub use backend::{BackendState, Full, Lease};
 pub use check::{CheckFailure, CheckReport};
+pub use closing::Closing;
 pub use listener::ListenerState;
 pub use outcome::{AttemptOutcome, ConnectError, ConnectFailure, Direction, Termination};
 pub use pool::PoolState;
 pub use process::{Phase, Process};
 pub use record::{Asked, Attempt, LogMessage, Record};
 pub use registry::Registry;
+pub use session::{Queries, Query, SessionReport, SessionReports, Stage};
 pub use standing::{Standing, Words};

@@ -21,13 +21,15 @@ pub enum Termination {
     PrereadInvalid,
     PrereadTooLarge,
     PrereadClosed,
+    Drained,
+    BackendDown,
     Shutdown,
     Error,
 }
 
 impl Termination {
     /// Every termination.
-    pub const ALL: [Termination; 18] = [
+    pub const ALL: [Termination; 20] = [
         Termination::ClientClosed,
         Termination::BackendClosed,
         Termination::ClientReset,
@@ -44,6 +46,8 @@ impl Termination {
         Termination::PrereadInvalid,
         Termination::PrereadTooLarge,
         Termination::PrereadClosed,
+        Termination::Drained,
+        Termination::BackendDown,
         Termination::Shutdown,
         Termination::Error,
     ];
@@ -67,6 +71,8 @@ impl Termination {
             Termination::PrereadInvalid => "preread_invalid",
             Termination::PrereadTooLarge => "preread_too_large",
             Termination::PrereadClosed => "preread_closed",
+            Termination::Drained => "drained",
+            Termination::BackendDown => "backend_down",
             Termination::Shutdown => "shutdown",
             Termination::Error => "error",
         }

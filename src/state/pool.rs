@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use super::BackendState;
+use super::closing::{Closing, Closings};
 use super::counter::{Counter, Padded, Sharded};
 use super::histogram::Histogram;
 use super::queue::Queue;
@@ -31,6 +33,8 @@ pub struct PoolState {
     budget: Padded<RetryBudget>,
     /// How long connects took. Any worker writes, in pools that hedge by it.
     connect_times: ConnectTimes,
+    /// To the workers, of backends whose sessions are to be closed.
+    closings: Arc<Closings>,
     /// Backends that warm up. Control writes, picks read.
     warming: AtomicU32,
     /// The beginning of time for `latency`.
@@ -83,7 +87,7 @@ struct Shard {
 
 impl PoolState {
     /// All zero, not in panic.
-    pub fn new(name: Arc<str>, workers: usize) -> Self {
+    pub fn new(name: Arc<str>, workers: usize, closings: Arc<Closings>) -> Self {
         PoolState {
             name,
             connect_seconds: Histogram::new(workers),
@@ -98,6 +102,7 @@ impl PoolState {
             }),
             budget: Padded(RetryBudget::new(Duration::ZERO)),
             connect_times: ConnectTimes::default(),
+            closings,
             warming: AtomicU32::new(0),
             created: Instant::now(),
             latency: Padded::default(),
@@ -139,6 +144,14 @@ impl PoolState {
     /// Sets how many of its backends warm up. Control only.
     pub fn set_warming(&self, count: u32) {
         self.warming.store(count, Relaxed);
+    }
+
+    /// Has the sessions of a backend closed, one after the other, the last one after this time.
+    /// Control only.
+    pub fn close_sessions(&self, backend: &Arc<BackendState>, within: Duration) {
+        let since = Instant::now();
+        let closing = Closing { backend: backend.clone(), since, until: since + within };
+        self.closings.tell(&closing);
     }
 
     /// Nanoseconds that its backends take on average; 0 if none was measured.

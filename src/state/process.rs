@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::counter::{Padded, Sharded};
-use super::{BackendState, LogMessage, Registry};
+use super::{BackendState, Change, LogMessage, Queries, Registry, Unchanged};
 use crate::limits::{ACCESS_LOG_QUEUE, ALARMS};
 
 /// Shared by every thread of the process.
@@ -68,6 +68,8 @@ pub struct WorkerState {
     pub oldest_hello: AtomicU64,
     /// Other workers ask it to close that one.
     pub close_oldest: Notify,
+    /// What the admin server asks it of its sessions.
+    pub queries: Queries,
 }
 
 impl Default for WorkerState {
@@ -78,6 +80,7 @@ impl Default for WorkerState {
             generation: AtomicU64::new(0),
             oldest_hello: AtomicU64::new(u64::MAX),
             close_oldest: Notify::new(),
+            queries: Queries::default(),
         }
     }
 }
@@ -105,6 +108,17 @@ pub enum Phase {
 pub enum Command {
     /// Read the configuration again.
     Reload(oneshot::Sender<Result<u64, Vec<String>>>),
+    /// Change what the operator wants of a backend.
+    Change {
+        /// The pool's name.
+        pool: String,
+        /// The backend's name, or its address.
+        backend: String,
+        /// What is to change.
+        change: Change,
+        /// Gets the backend when it is done.
+        answer: oneshot::Sender<Result<Arc<BackendState>, Unchanged>>,
+    },
 }
 
 /// The receiving ends of a process' channels.

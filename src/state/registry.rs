@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ahash::AHashMap;
 
+use super::closing::Closings;
 use super::{BackendState, ListenerState, PoolState};
 use crate::address::Address;
 use crate::health::State;
@@ -13,6 +14,8 @@ use crate::health::State;
 #[derive(Debug)]
 pub struct Registry {
     workers: usize,
+    /// From control to the workers.
+    closings: Arc<Closings>,
     maps: Mutex<Maps>,
 }
 
@@ -26,12 +29,17 @@ struct Maps {
 impl Registry {
     /// Empty, for this many workers.
     pub fn new(workers: usize) -> Self {
-        Registry { workers, maps: Mutex::default() }
+        Registry { workers, closings: Arc::new(Closings::new(workers)), maps: Mutex::default() }
     }
 
     /// Shards of everything in here.
     pub fn workers(&self) -> usize {
         self.workers
+    }
+
+    /// Backends whose sessions are to be closed.
+    pub fn closings(&self) -> &Closings {
+        &self.closings
     }
 
     /// The listener of this name, known or new.
@@ -50,7 +58,8 @@ impl Registry {
         let mut maps = self.lock();
         let slot = maps.pools.entry(name.clone()).or_default();
         slot.upgrade().unwrap_or_else(|| {
-            let state = Arc::new(PoolState::new(name.clone(), self.workers));
+            let closings = self.closings.clone();
+            let state = Arc::new(PoolState::new(name.clone(), self.workers, closings));
             *slot = Arc::downgrade(&state);
             state
         })

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::AdminState;
 use crate::balance::FULL_PULL;
 use crate::health::State;
 
@@ -14,6 +15,8 @@ const CHUNK: usize = 64;
 const ACTIVE: u64 = u32::MAX as u64;
 const STATE_SHIFT: u32 = 32;
 const STATE: u64 = 0xf << STATE_SHIFT;
+const ADMIN_SHIFT: u32 = 36;
+const ADMIN: u64 = 0x3 << ADMIN_SHIFT;
 const SHORT_SHIFT: u32 = 40;
 /// What is missing to [`FULL_PULL`].
 const SHORT: u64 = 0xff << SHORT_SHIFT;
@@ -43,9 +46,23 @@ impl Standing {
         State::ALL.into_iter().find(|&state| state as u8 == value).unwrap_or(State::Unknown)
     }
 
-    /// Whether its state is [`State::Up`].
-    pub fn is_up(self) -> bool {
-        self.0 & STATE == (State::Up as u64) << STATE_SHIFT
+    /// What the operator wants of it.
+    pub fn admin(self) -> AdminState {
+        let value = ((self.0 & ADMIN) >> ADMIN_SHIFT) as u8;
+        let known = AdminState::ALL.into_iter().find(|&admin| admin as u8 == value);
+        known.unwrap_or(AdminState::Maintenance)
+    }
+
+    /// Whether the operator lets it have new connections.
+    pub fn is_ready(self) -> bool {
+        self.0 & ADMIN == (AdminState::Ready as u64) << ADMIN_SHIFT
+    }
+
+    /// Whether it may have new connections and its state is [`State::Up`].
+    pub fn is_usable(self) -> bool {
+        const USABLE: u64 =
+            (State::Up as u64) << STATE_SHIFT | (AdminState::Ready as u64) << ADMIN_SHIFT;
+        self.0 & (STATE | ADMIN) == USABLE
     }
 
     /// How much of its share it gets, 1 to [`FULL_PULL`].
@@ -75,6 +92,11 @@ impl Word {
         self.set(STATE, (state as u64) << STATE_SHIFT);
     }
 
+    /// Sets what the operator wants of it. Control only.
+    pub fn set_admin(&self, admin: AdminState) {
+        self.set(ADMIN, (admin as u64) << ADMIN_SHIFT);
+    }
+
     /// Sets the pull, 1 to [`FULL_PULL`]. Control only.
     pub fn set_pull(&self, pull: u8) {
         self.set(SHORT, u64::from(FULL_PULL.saturating_sub(pull.max(1))) << SHORT_SHIFT);
@@ -85,14 +107,22 @@ impl Word {
         let _before = self.bits.fetch_update(Relaxed, Relaxed, |bits| Some(bits & !mask | value));
     }
 
-    /// Takes a place if there is one; the count is never above the bound, whoever else tries.
+    /// Takes a place if there is one; the count is never above the bound, whoever else tries. Nor
+    /// is there a place for a pick that saw it ready and comes too late: once it is being drained
+    /// the count only goes down.
     pub(super) fn enter(&self) -> bool {
-        let max = self.max.load(Relaxed);
-        if max == u32::MAX {
-            self.bits.fetch_add(1, Relaxed);
-            return true;
+        let max = u64::from(self.max.load(Relaxed));
+        if max == u64::from(u32::MAX) {
+            if Standing(self.bits.fetch_add(1, Relaxed)).is_ready() {
+                return true;
+            }
+            self.leave();
+            return false;
         }
-        let enter = |bits: u64| ((bits & ACTIVE) < u64::from(max)).then_some(bits + 1);
+        let enter = |bits: u64| {
+            let room = bits & ACTIVE < max && Standing(bits).is_ready();
+            room.then_some(bits + 1)
+        };
         self.bits.fetch_update(Relaxed, Relaxed, enter).is_ok()
     }
 
@@ -267,12 +297,15 @@ mod tests {
         let word = seat.word();
         assert!(word.enter() && word.enter());
         for state in State::ALL {
-            for pull in [1, 10, FULL_PULL] {
+            for (pull, admin) in [1, 10, FULL_PULL].into_iter().zip(AdminState::ALL) {
                 word.set_pull(pull);
                 word.set_state(state);
+                word.set_admin(admin);
                 let now = word.get();
                 assert_eq!((now.active(), now.state(), now.pull()), (2, state, pull));
-                assert_eq!(now.is_up(), state == State::Up);
+                let ready = admin == AdminState::Ready;
+                assert_eq!((now.admin(), now.is_ready()), (admin, ready));
+                assert_eq!(now.is_usable(), state == State::Up && ready);
             }
         }
         word.leave();
@@ -330,6 +363,26 @@ mod tests {
         seats.iter().for_each(|seat| seat.word().set_state(State::Down));
         assert_eq!(words.least_active(&mut rng), None);
         assert_eq!(Words::of([].iter()).least_active(&mut rng), None);
+    }
+
+    /// Whoever drains a backend and then sees nobody on it can stop it.
+    #[test]
+    fn nobody_enters_once_it_is_drained() {
+        for max in [u32::MAX, 5] {
+            let board = Arc::new(Board::default());
+            let seat = board.seat(State::Up);
+            let word = seat.word();
+            word.set_max(max);
+            assert!(word.enter());
+            for admin in [AdminState::Drain, AdminState::Maintenance] {
+                word.set_admin(admin);
+                assert!(!word.enter());
+                assert_eq!((word.get().active(), word.get().admin()), (1, admin));
+            }
+            word.set_admin(AdminState::Ready);
+            assert!(word.enter());
+            assert_eq!(word.get().active(), 2);
+        }
     }
 
     #[test]

@@ -264,7 +264,7 @@ fn all_down_fails_open_or_closed_as_configured() {
         assert!(!served(&pointsman));
         let record = &pointsman.access_log(2)[1];
         let tried = record.attempts().len();
-        let expected = if open { ("connect_failed", 2) } else { ("no_backend", 0) };
+        let expected = if open { ("connect_failed", 3) } else { ("no_backend", 0) };
         assert_eq!((record.text("termination"), tried), expected, "{threshold}");
         let no_backend =
             pointsman.metrics().value("pointsman_pool_no_backend_total", &[("pool", "pool")]);

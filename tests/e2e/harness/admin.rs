@@ -6,14 +6,15 @@ use std::path::Path;
 
 use super::PATIENCE;
 
-/// Sends one request without a body; the answer's status and body.
-pub fn request(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)> {
+/// Sends one request; the answer's status and body.
+pub fn request(socket: &Path, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-Pointsman: 1\r\nContent-Length: 0\r\n\
-         Connection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-Pointsman: 1\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
     )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use serde_json::Value;
 
 use super::admin::request;
+use super::command::{Answer, command};
 use super::metrics::Metrics;
 use super::process::{Usage, cpu_time, resident, usage, workers_asleep};
 use super::record::Record;
@@ -103,8 +104,32 @@ impl Pointsman {
 
     /// Asks the admin server; status and body.
     pub fn admin(&self, method: &str, path: &str) -> (u16, String) {
-        let answer = request(&self.directory.join("admin.sock"), method, path);
+        self.admin_with(method, path, "")
+    }
+
+    /// As [`Pointsman::admin`], with a body.
+    pub fn admin_with(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let answer = request(&self.directory.join("admin.sock"), method, path, body);
         answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// Changes a backend of the pool `pool`; its status then.
+    pub fn change(&self, backend: &str, body: &str) -> Value {
+        let path = format!("/api/v1/pools/pool/backends/{backend}");
+        let (status, answer) = self.admin_with("POST", &path, body);
+        assert_eq!(status, 200, "{path} {body}: {answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// The status of a backend of the pool `pool`.
+    pub fn backend(&self, backend: &str) -> Value {
+        let answer = self.get(&format!("/api/v1/pools/pool/backends/{backend}"));
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// Runs a command against its admin server.
+    pub fn command(&self, arguments: &[&str]) -> Answer {
+        command(&[arguments, &["--admin", &self.admin_address()]].concat())
     }
 
     fn get(&self, path: &str) -> String {
@@ -115,7 +140,7 @@ impl Pointsman {
 
     /// Whether `/readyz` says 200.
     pub fn ready(&self) -> bool {
-        let answer = request(&self.directory.join("admin.sock"), "GET", "/readyz");
+        let answer = request(&self.directory.join("admin.sock"), "GET", "/readyz", "");
         answer.is_ok_and(|(status, _)| status == 200)
     }
 
