@@ -30,6 +30,9 @@ pub const ACCEPT_BATCH: usize = 32;
 /// Connections the kernel may hold for a listener (it caps this at `net.core.somaxconn`).
 pub const BACKLOG: i32 = 65_535;
 
+/// Connections handed to a worker that it has not taken yet.
+pub const HANDOVERS: usize = 1024;
+
 /// Pause of a listener after the process ran out of descriptors or memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 

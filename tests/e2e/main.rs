@@ -14,6 +14,7 @@ mod checks_and_reloads;
 mod command_line;
 mod connecting;
 mod ends;
+mod fairness;
 mod first_steps;
 mod floods;
 mod health;
