@@ -13,6 +13,8 @@ pub mod key;
 
 pub mod latency;
 
+mod stage;
+
 mod bounded;
 mod digest;
 mod fixed;
@@ -30,6 +32,7 @@ mod round_robin;
 mod tests;
 
 pub use bounded::Bound;
+pub use stage::{FULL_PULL, Stage};
 
 /// Which policy a pool uses, and its parameters, as the configuration says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +142,7 @@ pub trait View {
     /// How much of its share it gets, in percent: less than 100 while it warms up. Policies that go
     /// by load count it into the weight; for the others the view makes it unusable now and then.
     fn pull(&self, _index: usize) -> u8 {
-        100
+        FULL_PULL
     }
     /// Nanoseconds that it is expected to take. Asked for by [`PolicyKind::measures`] alone.
     fn latency(&self, _index: usize) -> u64 {

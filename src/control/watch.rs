@@ -10,17 +10,13 @@ use ahash::AHashMap;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
+use crate::balance::FULL_PULL;
 use crate::config::Probe;
 use crate::health::outlier::{Failures, has_room};
 use crate::health::standing::{Change, CheckResult, Reason};
 use crate::health::{Check, Standing, State, slow_start};
 use crate::snapshot::{Pool, Snapshot};
-use crate::state::{AdminState, BackendState, CheckReport, FULL_PULL, Process};
-
-/// The pull of a backend at each level of slow start.
-const PULL_PER_LEVEL: u8 = FULL_PULL / slow_start::LEVELS;
-
-const _: () = assert!(PULL_PER_LEVEL * slow_start::LEVELS == FULL_PULL);
+use crate::state::{AdminState, BackendState, CheckReport, Process};
 
 /// The only writer of backends' states.
 #[derive(Debug)]
@@ -283,7 +279,7 @@ impl Entry {
     fn warm(&mut self, now: Duration) {
         let (Some(since), Some(ramp)) = (self.warms_since, self.pool.slow_start) else { return };
         let level = slow_start::level(now.saturating_sub(since), ramp);
-        self.backend.set_pull(level * PULL_PER_LEVEL);
+        self.backend.set_pull(level * slow_start::PERCENT_PER_LEVEL);
         if level == slow_start::LEVELS {
             self.warms_since = None;
         }

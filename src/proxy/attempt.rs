@@ -15,7 +15,6 @@ use super::order::Order;
 use super::place::Place;
 use super::worker::Worker;
 use crate::balance::key::Tuple;
-use crate::config::HedgeAfter;
 use crate::health::backoff::Backoff;
 use crate::health::outlier::Failure;
 use crate::limits::{BACKOFF_BASE, BACKOFF_CAP};
@@ -271,11 +270,7 @@ impl<'a> Race<'a> {
     }
 
     fn hedge_after(&self) -> Option<Duration> {
-        match self.pool.connect.hedge_after {
-            HedgeAfter::Off => None,
-            HedgeAfter::Auto => Some(self.pool.state.connect_times().hedge_after()),
-            HedgeAfter::After(after) => Some(after),
-        }
+        self.pool.connect.hedge_after.delay(self.pool.state.connect_times())
     }
 
     fn failed(&mut self, attempt: Attempt, error: ConnectError) -> Result<(), Termination> {

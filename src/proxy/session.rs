@@ -31,6 +31,7 @@ use crate::wire::alert::UNRECOGNIZED_NAME;
 use crate::wire::{Alpn, ClientHello};
 
 /// A connection that was just accepted.
+#[derive(Debug)]
 pub(super) struct Accepted {
     pub fd: OwnedFd,
     /// The client; `None` on a unix listener.

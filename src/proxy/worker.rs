@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::accept::{Acceptor, Place};
 use super::account::Account;
+use super::exchange::{Exchange, Inbox};
 use super::preread::Hellos;
 use super::roll::{Entry, Roll};
 use super::session::{self, Accepted};
@@ -43,6 +44,8 @@ pub(super) struct Worker {
     pub scratch: Scratch,
     /// Hellos that are not complete yet.
     pub hellos: Hellos,
+    /// Ways to the other workers.
+    pub exchange: Exchange,
     rng: RefCell<fastrand::Rng>,
     next_id: Cell<u64>,
     snapshot: RefCell<Arc<Snapshot>>,
@@ -70,6 +73,7 @@ pub struct WorkerThread {
 pub fn start(
     index: usize,
     process: Arc<Process>,
+    hands: (Exchange, Inbox),
     snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> io::Result<WorkerThread> {
     let (started, has_started) = std::sync::mpsc::channel();
@@ -84,7 +88,7 @@ pub fn start(
         if started.send(Ok(runtime.handle().clone())).is_err() {
             return; // whoever started the worker has given up
         }
-        runtime.block_on(Worker::run(index, process, snapshots));
+        runtime.block_on(Worker::run(index, process, hands, snapshots));
         // What did not end in time is dropped with the runtime, and accounted for by its guards.
     })?;
     let ended = |_| io::Error::other("a worker thread ended as it started");
@@ -109,6 +113,7 @@ impl Worker {
     async fn run(
         index: usize,
         process: Arc<Process>,
+        (exchange, inbox): (Exchange, Inbox),
         mut snapshots: watch::Receiver<Arc<Snapshot>>,
     ) {
         let snapshot = snapshots.borrow_and_update().clone();
@@ -117,6 +122,7 @@ impl Worker {
             index,
             scratch: Scratch::default(),
             hellos: Hellos::default(),
+            exchange,
             rng: RefCell::new(fastrand::Rng::new()),
             next_id: Cell::new(first_id() + index as u64),
             snapshot: RefCell::new(snapshot),
@@ -128,6 +134,7 @@ impl Worker {
         tokio::task::spawn_local(worker.clone().close_oldest_hellos());
         tokio::task::spawn_local(worker.clone().answer_queries());
         tokio::task::spawn_local(worker.clone().close_on_down());
+        let handed = tokio::task::spawn_local(inbox.run(worker.clone()));
         let mut acceptors: Vec<Rc<Acceptor>> = Vec::new();
         worker.reconcile(&mut acceptors).await;
         loop {
@@ -151,6 +158,10 @@ impl Worker {
         }
         for acceptor in acceptors {
             acceptor.finished().await;
+        }
+        if snapshots.has_changed().is_ok() {
+            // An error is a panic in the task, which has been reported as such.
+            let _panicked = handed.await;
         }
         worker.drain(phases).await;
     }

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::pool::{Pool, Tried};
-use crate::balance::{Load, Policy, View};
+use crate::balance::{Load, Policy, Stage, View};
 use crate::health::State;
 use crate::limits::PICK_RACES;
-use crate::state::{FULL_PULL, Full, Lease, Standing};
+use crate::state::{Full, Lease, Standing};
 
 /// What came of a pick.
 #[derive(Debug)]
@@ -25,29 +25,6 @@ pub enum Pick {
     /// No backend can be picked.
     Nothing,
 }
-
-/// Which backends a pick looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stage {
-    backups: bool,
-    /// Those that warm up are left out by a share of the connections; never where picks go by
-    /// load, since they would be left out twice.
-    warms: bool,
-    /// Whatever their state.
-    panic: bool,
-}
-
-const STAGES: [Stage; 4] = [
-    Stage { backups: false, warms: true, panic: false },
-    Stage { backups: false, warms: false, panic: false },
-    Stage { backups: true, warms: true, panic: false },
-    Stage { backups: true, warms: false, panic: false },
-];
-
-const PANIC: [Stage; 2] = [
-    Stage { backups: false, warms: false, panic: true },
-    Stage { backups: true, warms: false, panic: true },
-];
 
 impl Pool {
     /// Picks a backend that is not among those tried, and takes a place on it. `hash` is asked for
@@ -109,7 +86,7 @@ impl<'a> Candidates<'a> {
         Candidates {
             pool,
             tried,
-            stage: STAGES[0],
+            stage: Stage::PLAIN,
             warming,
             // A key that hashes comes to a backend once, when that is warm enough for it.
             salt: if warming && !policy.hashes() { rng.u64(..) } else { hash },
@@ -119,9 +96,8 @@ impl<'a> Candidates<'a> {
     }
 
     fn find(&mut self, hash: u64, rng: &mut fastrand::Rng) -> Option<usize> {
-        let stages = if self.pool.state.panic() { &PANIC[..] } else { &STAGES[..] };
-        let leaves_out = self.warming && !self.pool.spec.policy.goes_by_load();
-        for &stage in stages.iter().filter(|stage| leaves_out || !stage.warms) {
+        let passes_over = self.warming && !self.pool.spec.policy.goes_by_load();
+        for stage in Stage::order(self.pool.state.panic(), passes_over) {
             self.stage = stage;
             let policy: Option<&Policy> =
                 if stage.backups { self.pool.backups.as_ref() } else { Some(&self.pool.policy) };
@@ -150,13 +126,6 @@ impl<'a> Candidates<'a> {
             && standing.state() == State::Ejected
             && self.pool.backends[index].state.passive().trials.available()
     }
-
-    /// Whether one that warms up gets this connection.
-    fn is_warm_for(&self, index: usize, pull: u8) -> bool {
-        let mixed = (self.salt ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        ((mixed >> 32) * u64::from(FULL_PULL)) >> 32 < u64::from(pull)
-    }
 }
 
 impl View for Candidates<'_> {
@@ -175,9 +144,7 @@ impl View for Candidates<'_> {
             && member.backup == self.stage.backups
             && (usable(standing, self.stage.panic) || self.may_try(index, standing))
             && !word.is_full(standing)
-            && (!self.stage.warms
-                || standing.pull() == FULL_PULL
-                || self.is_warm_for(index, standing.pull()))
+            && !self.stage.passes_over(self.salt, index, standing.pull())
             && !self.tried.contains(index);
         let share = u32::from(member.weight) * u32::from(standing.pull());
         usable.then_some(Load { active: standing.active(), share })
@@ -187,7 +154,7 @@ impl View for Candidates<'_> {
         let state = &self.pool.state;
         let all_plain = self.pool.alike && !self.warming && !state.trying();
         let plain = all_plain && self.tried.count() == 0;
-        if plain && self.stage == STAGES[1] { self.pool.words.least_active(rng) } else { None }
+        if plain && self.stage == Stage::PLAIN { self.pool.words.least_active(rng) } else { None }
     }
 
     fn active(&self, index: usize) -> u32 {
@@ -212,7 +179,7 @@ impl View for Candidates<'_> {
     }
 
     fn usable_weight(&self) -> u32 {
-        if self.pool.capped || self.stage != STAGES[1] {
+        if self.pool.capped || self.stage != Stage::PLAIN {
             let usable = (0..self.len()).filter(|&index| self.usable(index));
             return usable.map(|index| u32::from(self.weight(index))).sum();
         }

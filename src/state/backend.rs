@@ -157,7 +157,7 @@ impl BackendState {
         self.weight.store(weight.map_or(CONFIGURED, u32::from), Relaxed);
     }
 
-    /// Sets how much of its share it gets, 1 to [`FULL_PULL`](super::FULL_PULL). Control only.
+    /// Sets how much of its share it gets, 1 to [`FULL_PULL`](crate::balance::FULL_PULL). Control only.
     pub fn set_pull(&self, pull: u8) {
         self.seat.word().set_pull(pull);
     }

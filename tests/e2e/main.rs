@@ -18,6 +18,7 @@ mod command_line;
 mod connecting;
 mod early_close;
 mod ends;
+mod fairness;
 mod first_steps;
 mod floods;
 mod giving_up;

@@ -105,12 +105,7 @@ impl Ejection {
         self.phase = Phase::Over { since: now };
     }
 
-    /// Whether a round of trials is under way.
-    pub(in crate::health) fn on_trial(&self) -> bool {
-        matches!(self.phase, Phase::Ejected { trial_until: Some(_), .. })
-    }
-
-    /// A round of trials begins, or goes on; it is looked at after another `base_ejection`.
+    /// A round of trials begins; it is given up after another `base_ejection`.
     pub(in crate::health) fn begin_trials(&mut self, now: Duration, terms: &Terms) {
         if let Phase::Ejected { trial_until, .. } = &mut self.phase {
             *trial_until = Some(now.saturating_add(base(terms)));

@@ -86,28 +86,24 @@ impl Trials {
         decides
     }
 
-    /// Opens a round with this many places; claims of earlier ones are void. Control only.
+    /// Opens a round with this many places; claims of earlier ones are void. What has succeeded in
+    /// a round that is open still counts on: else a backend that gets few connections might never
+    /// see enough of them in one. Control only.
     pub(in crate::health) fn open(&self, places: u8) {
-        let Round { number, .. } = Round::unpack(self.0.load(Relaxed));
-        let number = number.wrapping_add(1);
-        let round = Round { number, places, in_flight: 0, succeeded: 0, failed: Failures::NONE };
-        self.0.store(round.pack(), Relaxed);
-    }
-
-    /// Goes on with the round, but for claims that have come to nothing so far: their places are
-    /// free again, and they are void. Successes stay: where connections are rare a round lasts
-    /// longer than anybody's patience with a client that says nothing. Control only.
-    pub(in crate::health) fn renew(&self, places: u8) {
-        let _never_refused = self.0.fetch_update(Relaxed, Relaxed, |word| {
-            let Round { number, succeeded, failed, .. } = Round::unpack(word);
-            let number = number.wrapping_add(1);
-            Some(Round { number, places, in_flight: 0, succeeded, failed }.pack())
-        });
+        self.renew(|round| Round { places, in_flight: 0, ..round });
     }
 
     /// Closes the round: no more places, and its claims are void. Control only.
     pub(in crate::health) fn close(&self) {
-        self.open(0);
+        self.renew(|_| Round::default());
+    }
+
+    fn renew(&self, next: impl Fn(Round) -> Round) {
+        let renewed = |word| {
+            let round = Round::unpack(word);
+            Some(Round { number: round.number.wrapping_add(1), ..next(round) }.pack())
+        };
+        let _never_refused = self.0.fetch_update(Relaxed, Relaxed, renewed);
     }
 
     /// What the round has shown so far. Control only.
@@ -117,7 +113,7 @@ impl Trials {
 }
 
 /// The word, taken apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
     /// Tells claims of this round from those of others.
     number: u32,
@@ -219,6 +215,25 @@ mod tests {
         trials.close();
         assert!(!trials.succeeded(current));
         assert_eq!((trials.verdict(), trials.available()), (None, false));
+    }
+
+    /// A round that goes on keeps what has succeeded, and one that was closed does not.
+    #[test]
+    fn successes_add_up_over_rounds() {
+        let trials = Trials::default();
+        for _ in 0..2 {
+            trials.open(2);
+            let (first, hung) = (trials.claim().unwrap(), trials.claim().unwrap());
+            assert!(!trials.succeeded(first));
+            assert_eq!(trials.claim(), None);
+            trials.open(2);
+            let second = trials.claim().unwrap();
+            assert_eq!(trials.claim(), None, "one has succeeded");
+            assert!(!trials.failed(hung, Failure::Late), "of the round before");
+            assert!(trials.succeeded(second));
+            assert_eq!(trials.verdict(), Some(Verdict::Passed));
+            trials.close();
+        }
     }
 
     /// Never more at a time than places, whatever the workers do; all come back; it is decided

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use super::*;
-use crate::balance::PolicyKind;
+use crate::balance::{FULL_PULL, PolicyKind};
 use crate::config;
 use crate::state::{AdminState, Registry};
 
@@ -64,17 +64,18 @@ fn sums_are_of_what_is_usable() {
         let active = (0..4).map(|index| view.active(index)).sum::<u32>();
         assert_eq!(view.total_active(), active);
     };
-    check(&[], STAGES[1], 10);
-    check(&[3, 0], STAGES[1], 5);
-    check(&[1, 2, 3], STAGES[1], 0);
+    check(&[], Stage::PLAIN, 10);
+    check(&[3, 0], Stage::PLAIN, 5);
+    check(&[1, 2, 3], Stage::PLAIN, 0);
     let _leases = [1, 1, 3].map(|index| pool.backends[index].state.lease().unwrap());
     pool.backends[2].state.set_state(State::Down);
     pool.weigh();
-    check(&[], STAGES[1], 7);
-    check(&[2], STAGES[1], 7);
-    check(&[1], STAGES[1], 5);
-    check(&[], PANIC[0], 10);
-    check(&[1], PANIC[0], 8);
+    check(&[], Stage::PLAIN, 7);
+    check(&[2], Stage::PLAIN, 7);
+    check(&[1], Stage::PLAIN, 5);
+    let panic = Stage { panic: true, ..Stage::PLAIN };
+    check(&[], panic, 10);
+    check(&[1], panic, 8);
 }
 
 /// A state that changed after the last sum was made costs a search, and no wrong pick.
