@@ -67,7 +67,7 @@ fn a_second_round_is_of_different_backends_again() {
 fn total_timeout_ends_it() {
     let (hole, refusing) = (Backend::black_hole(), Backend::refusing());
     for (backend, settings, last) in [
-        (&hole, "timeout: 300ms, attempts: 16, total_timeout: 700ms", 2),
+        (&hole, "timeout: 500ms, attempts: 16, total_timeout: 700ms", 1),
         (&refusing, "attempts: 16, total_timeout: 700ms", 0),
     ] {
         let settings = format!("connect: {{ {settings} }}, outlier: off");
