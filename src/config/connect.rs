@@ -1,12 +1,41 @@
 //! How the backends of a pool are connected to.
 
+use std::time::Duration;
+
+use super::defaults;
 use super::pool::ANY;
 use super::report::Report;
 use super::units::Short;
 use super::value::Value;
 use super::warning::Suspicion;
-use super::{Connect, HedgeAfter, defaults};
 use crate::limits::{ATTEMPTS_MAX, RETRY_BUDGET_MAX};
+
+/// How a backend is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connect {
+    /// Of one attempt.
+    pub timeout: Duration,
+    /// Attempts of one connection, 1 to [`ATTEMPTS_MAX`]; on different backends while there
+    /// are any.
+    pub attempts: usize,
+    /// Of all attempts of one connection, and the waits between them.
+    pub total_timeout: Duration,
+    /// When an attempt that is pending gets company.
+    pub hedge_after: HedgeAfter,
+    /// Attempts beyond the first, in percent of connections; `None`: however many.
+    pub retry_budget: Option<u8>,
+}
+
+/// When an attempt that is pending gets company.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HedgeAfter {
+    /// Never.
+    Off,
+    /// When it takes longer than nearly all connects of the pool lately.
+    Auto,
+    /// After this long.
+    After(Duration),
+}
 
 pub(super) const CONNECT: &[&str] =
     &["timeout", "attempts", "total_timeout", "hedge_after", "retry_budget"];

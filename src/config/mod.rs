@@ -48,6 +48,7 @@ mod words;
 mod tests;
 
 pub use address::{AddressFault, parse_address};
+pub use connect::{Connect, HedgeAfter};
 pub use effective::{effective, effective_yaml};
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
@@ -465,31 +466,4 @@ pub struct Outlier {
     pub terms: Terms,
     /// Backends of the pool that may be ejected at a time.
     pub max_ejected_percent: u8,
-}
-
-/// How a backend is connected to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connect {
-    /// Of one attempt.
-    pub timeout: Duration,
-    /// Attempts of one connection, 1 to [`crate::limits::ATTEMPTS_MAX`]; on different backends
-    /// while there are any.
-    pub attempts: usize,
-    /// Of all attempts of one connection, and the waits between them.
-    pub total_timeout: Duration,
-    /// When an attempt that is pending gets company.
-    pub hedge_after: HedgeAfter,
-    /// Attempts beyond the first, in percent of connections; `None`: however many.
-    pub retry_budget: Option<u8>,
-}
-
-/// When an attempt that is pending gets company.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HedgeAfter {
-    /// Never.
-    Off,
-    /// When it takes longer than nearly all connects of the pool lately.
-    Auto,
-    /// After this long.
-    After(Duration),
 }
