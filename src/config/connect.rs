@@ -8,7 +8,7 @@ use super::report::Report;
 use super::units::Short;
 use super::value::Value;
 use super::warning::Suspicion;
-use crate::limits::{ATTEMPTS_MAX, RETRY_BUDGET_MAX};
+use crate::limits::{ATTEMPTS_MAX, READY_MAX, RETRY_BUDGET_MAX};
 
 /// How a backend is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,10 @@ pub struct Connect {
     pub hedge_after: HedgeAfter,
     /// Attempts beyond the first, in percent of connections; `None`: however many.
     pub retry_budget: Option<u8>,
+    /// Connections that each worker keeps ready to each backend, up to [`READY_MAX`]; 0: none.
+    pub ready: u16,
+    /// How long one of them is kept.
+    pub ready_max_age: Duration,
 }
 
 /// When an attempt that is pending gets company.
@@ -37,8 +41,15 @@ pub enum HedgeAfter {
     After(Duration),
 }
 
-pub(super) const CONNECT: &[&str] =
-    &["timeout", "attempts", "total_timeout", "hedge_after", "retry_budget"];
+pub(super) const CONNECT: &[&str] = &[
+    "timeout",
+    "attempts",
+    "total_timeout",
+    "hedge_after",
+    "retry_budget",
+    "ready",
+    "ready_max_age",
+];
 
 pub(super) fn connect(value: Value<'_>, report: &mut Report) -> Option<Connect> {
     let table = value.table(CONNECT, "a map with `timeout` and `attempts`", report)?;
@@ -59,6 +70,9 @@ pub(super) fn connect(value: Value<'_>, report: &mut Report) -> Option<Connect> 
                 u8::try_from(value.integer(0..=max, expected, "off or 20", report)?).ok()
             })
         }),
+        ready: table.read("ready", defaults.ready, |v| ready(v, report)),
+        ready_max_age: table
+            .read("ready_max_age", defaults.ready_max_age, |v| v.duration(ANY, report)),
     };
     if connect.total_timeout < connect.timeout {
         let (timeout, total) = (Short(connect.timeout), Short(connect.total_timeout));
@@ -78,4 +92,13 @@ fn hedge_after(value: Value<'_>, report: &mut Report) -> Option<HedgeAfter> {
         value.duration(ANY, report).map(HedgeAfter::After)
     })?;
     Some(after.unwrap_or(HedgeAfter::Off))
+}
+
+fn ready(value: Value<'_>, report: &mut Report) -> Option<u16> {
+    let count = value.off_or(report, |value, report| {
+        let expected = "`off` or a whole number";
+        let count = value.integer(1..=u64::from(READY_MAX), expected, "off or 4", report)?;
+        u16::try_from(count).ok()
+    })?;
+    Some(count.unwrap_or(0))
 }

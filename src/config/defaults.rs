@@ -78,6 +78,9 @@ pub(super) const CONNECT: Connect = Connect {
     total_timeout: Duration::from_secs(5),
     hedge_after: HedgeAfter::Off,
     retry_budget: Some(20),
+    ready: 0,
+    // Below the 20 s after which Apache closes a connection that says nothing.
+    ready_max_age: Duration::from_secs(15),
 };
 pub(super) const ON_DOWN: OnDown = OnDown::Keep;
 pub(super) const CLOSE_SPREAD: Duration = Duration::from_secs(2);

@@ -426,6 +426,8 @@ struct FileConnect {
     total_timeout: String,
     hedge_after: Scalar,
     retry_budget: OffOr<u8>,
+    ready: OffOr<u16>,
+    ready_max_age: String,
 }
 
 impl FileConnect {
@@ -440,6 +442,8 @@ impl FileConnect {
                 HedgeAfter::After(after) => Scalar::Text(short(after)),
             },
             retry_budget: off_or(connect.retry_budget, |percent| percent),
+            ready: off_or(Some(connect.ready).filter(|&count| count > 0), |count| count),
+            ready_max_age: short(connect.ready_max_age),
         }
     }
 }

@@ -151,6 +151,11 @@ impl Socket {
         self.silent_error()
     }
 
+    /// Whether the peer is known to have sent FIN or RST, by the events seen so far.
+    pub fn hung_up(&self) -> bool {
+        self.hangup
+    }
+
     /// Waits until a write may take something.
     pub async fn ready_to_write(&mut self) -> io::Result<()> {
         if !self.writable {

@@ -147,6 +147,22 @@ pub(super) const POOL: &[Family<Pool>] = &[
         out.is(u64::from(p.panic));
     }),
     gauge(
+        "pointsman_pool_ready_connections",
+        "Unused connections to backends that are kept ready.",
+        |p, out| out.maybe(p.ready.map(|ready| u64::from(ready.kept))),
+    ),
+    counter(
+        "pointsman_pool_ready_total",
+        "Ready connections used, missed by a session, and lost: closed by the backend unused.",
+        |p, out| {
+            if let Some(ready) = p.ready {
+                out.with("result", "used", ready.used);
+                out.with("result", "missed", ready.missed);
+                out.with("result", "lost", ready.lost);
+            }
+        },
+    ),
+    gauge(
         "pointsman_pool_table_digest",
         "48 bits, equal on every instance that hashes alike.",
         |p, out| out.maybe(p.digest),

@@ -106,7 +106,7 @@ impl Account {
     /// Notes an attempt to connect.
     pub fn attempted(&mut self, backend: &Arc<str>, outcome: AttemptOutcome, took: Duration) {
         if let Some(record) = &mut self.record {
-            if outcome == AttemptOutcome::Connected {
+            if matches!(outcome, AttemptOutcome::Connected | AttemptOutcome::Ready) {
                 record.backend = Some(backend.clone());
             }
             record.attempts.push(Attempt { backend: backend.clone(), outcome, took });

@@ -93,6 +93,8 @@ struct Attempt {
     index: usize,
     place: Place,
     connecting: Connecting,
+    /// It had been established before.
+    ready: bool,
     begun: Instant,
     ends: Instant,
 }
@@ -268,10 +270,16 @@ impl<'a> Race<'a> {
         self.tried.add(index);
         let begun = Instant::now();
         let place = Place::new(lease, self.pool);
-        match Connecting::start(&place.lease.backend().address, self.options) {
+        let kept = self.worker().take_ready(self.pool, index, self.options);
+        let ready = kept.is_some();
+        let connecting = match kept {
+            Some(socket) => Ok(Connecting::established(socket)),
+            None => Connecting::start(&place.lease.backend().address, self.options),
+        };
+        match connecting {
             Ok(connecting) => {
                 let ends = begun + self.pool.connect.timeout;
-                self.pending.push(Attempt { index, place, connecting, begun, ends });
+                self.pending.push(Attempt { index, place, connecting, ready, begun, ends });
                 self.hedge_at = self.hedge_after().map(|after| begun + after);
                 Ok(())
             }
@@ -319,15 +327,21 @@ impl<'a> Race<'a> {
     }
 
     fn won(&mut self, at: usize) -> Connected {
-        let Attempt { index, place, connecting, begun, .. } = self.pending.remove(at);
+        let Attempt { index, place, connecting, ready, begun, .. } = self.pending.remove(at);
         let now = Instant::now();
         let (worker, took) = (self.worker().clone(), now - begun);
         let backend = &self.pool.backends[index];
         backend.state.connected(worker.index);
         self.pool.state.connect_seconds.record(worker.index, took);
-        self.account.attempted(&backend.name, AttemptOutcome::Connected, took);
+        let (outlier, process) = (self.pool.outlier.as_ref(), &worker.process);
+        if ready {
+            self.account.attempted(&backend.name, AttemptOutcome::Ready, took);
+            place.got_ready(outlier);
+        } else {
+            self.account.attempted(&backend.name, AttemptOutcome::Connected, took);
+            place.connected(now.into_std(), took, outlier, process);
+        }
         self.account.connected(now - self.begun);
-        place.connected(now.into_std(), took, self.pool.outlier.as_ref(), &worker.process);
         for attempt in std::mem::take(&mut self.pending) {
             self.overtaken(attempt, now);
         }

@@ -7,6 +7,7 @@ mod attempt;
 mod order;
 mod place;
 mod preread;
+mod ready;
 mod requests;
 mod roll;
 mod session;

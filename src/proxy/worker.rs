@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::accept::{Acceptor, Place};
 use super::account::Account;
 use super::preread::Hellos;
+use super::ready::Stash;
 use super::roll::{Entry, Roll};
 use super::session::{self, Accepted};
 use crate::net::scratch::Scratch;
@@ -40,6 +41,8 @@ pub(super) struct Worker {
     pub scratch: Scratch,
     /// Hellos that are not complete yet.
     pub hellos: Hellos,
+    /// Connections to backends that nobody uses yet.
+    pub ready: Stash,
     rng: RefCell<fastrand::Rng>,
     next_id: Cell<u64>,
     snapshot: RefCell<Arc<Snapshot>>,
@@ -112,6 +115,7 @@ impl Worker {
             index,
             scratch: Scratch::default(),
             hellos: Hellos::default(),
+            ready: Stash::default(),
             rng: RefCell::new(fastrand::Rng::new()),
             next_id: Cell::new(first_id() + index as u64),
             snapshot: RefCell::new(snapshot),
@@ -146,13 +150,14 @@ impl Worker {
         for acceptor in acceptors {
             acceptor.finished().await;
         }
-        worker.drain(phases).await;
+        tokio::join!(worker.close_ready(LAST_WORDS), worker.drain(phases));
     }
 
-    /// Makes the listening sockets those of the snapshot. Only when those that are not in it any
+    /// Makes the listening sockets and what is kept ready those of the snapshot. Only when those that are not in it any
     /// more are closed has the snapshot been taken over.
     async fn reconcile(self: &Rc<Self>, acceptors: &mut Vec<Rc<Acceptor>>) {
         let snapshot = self.snapshot.borrow().clone();
+        self.keep_ready(&snapshot);
         let mut before = std::mem::take(acceptors);
         for entrance in &snapshot.listeners {
             for socket in &entrance.sockets {

@@ -206,6 +206,24 @@ impl Snapshot {
         found.map(|backend| (pool, backend)).ok_or(Unchanged::NoBackend)
     }
 
+    /// The pools to which connections are kept ready: those that want it and that a listener leads
+    /// to, each once with the first such listener.
+    pub fn kept_ready(&self) -> Vec<(&Arc<Pool>, &Listener)> {
+        let mut seen = AHashSet::new();
+        let mut kept = Vec::new();
+        if self.pools.iter().all(|pool| pool.connect.ready == 0) {
+            return kept;
+        }
+        for listener in self.listeners.iter().map(|entrance| &*entrance.listener) {
+            for pool in listener.actions.iter().flat_map(Lead::pools) {
+                if pool.connect.ready > 0 && seen.insert(Arc::as_ptr(pool)) {
+                    kept.push((pool, listener));
+                }
+            }
+        }
+        kept
+    }
+
     /// The pool of this name.
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.pools.iter().find(|pool| *pool.name == *name)

@@ -148,9 +148,23 @@ impl Pool {
     /// then picks take a backend that is down for one to be passed over, and look further.
     pub fn weigh(&self) {
         let up = self.backends.iter().filter(|b| !b.backup && b.state.standing().is_usable());
-        self.up_weight.store(up.map(|backend| u32::from(backend.weight)).sum(), Relaxed);
+        let weight = up.map(|backend| u32::from(backend.weight)).sum();
+        let before = self.up_weight.swap(weight, Relaxed);
+        if (before == 0) != (weight == 0) {
+            let backups = self.backends.iter().filter(|backend| backend.backup);
+            backups.for_each(|backend| backend.state.changed());
+        }
         // Somebody may wait for one that has just come up.
         self.state.queue().nudge();
+    }
+
+    /// Whether connections are to be kept ready to the backend of this index: it is usable, and if
+    /// it is a backup no other is. In panic none are: whoever is not up would most likely refuse.
+    pub fn keeps_ready(&self, index: usize) -> bool {
+        let backend = &self.backends[index];
+        let usable = backend.weight > 0 && backend.state.standing().is_usable();
+        let in_use = !backend.backup || self.up_weight.load(Relaxed) == 0;
+        self.connect.ready > 0 && usable && in_use
     }
 
     /// Whether the state of its backends is to be ignored, as it is now. With a backup that is

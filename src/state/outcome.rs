@@ -122,6 +122,8 @@ impl ConnectFailure {
 pub enum AttemptOutcome {
     /// It was established.
     Connected,
+    /// It had been established before, and was kept ready.
+    Ready,
     /// It failed.
     Failed(ConnectFailure),
     /// Another attempt beside it was established first.
@@ -135,6 +137,7 @@ impl AttemptOutcome {
     pub fn name(self) -> &'static str {
         match self {
             AttemptOutcome::Connected => "connected",
+            AttemptOutcome::Ready => "ready",
             AttemptOutcome::Failed(failure) => failure.name(),
             AttemptOutcome::Overtaken => "overtaken",
             AttemptOutcome::Abandoned => "abandoned",

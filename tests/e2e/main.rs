@@ -26,6 +26,7 @@ mod operator;
 mod picks;
 mod preread_flood;
 mod quiet;
+mod ready;
 mod real_peers;
 mod real_tls;
 mod reload;
