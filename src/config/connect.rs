@@ -28,6 +28,8 @@ pub struct Connect {
     pub ready: u16,
     /// How long one of them is kept.
     pub ready_max_age: Duration,
+    /// Whether a hello whose backend ends the connection without a byte goes to another one.
+    pub replay_hello: bool,
 }
 
 /// When an attempt that is pending gets company.
@@ -49,6 +51,7 @@ pub(super) const CONNECT: &[&str] = &[
     "retry_budget",
     "ready",
     "ready_max_age",
+    "replay_hello",
 ];
 
 pub(super) fn connect(value: Value<'_>, report: &mut Report) -> Option<Connect> {
@@ -73,13 +76,18 @@ pub(super) fn connect(value: Value<'_>, report: &mut Report) -> Option<Connect> 
         ready: table.read("ready", defaults.ready, |v| ready(v, report)),
         ready_max_age: table
             .read("ready_max_age", defaults.ready_max_age, |v| v.duration(ANY, report)),
+        replay_hello: table.read("replay_hello", defaults.replay_hello, |v| v.boolean(report)),
     };
     if connect.total_timeout < connect.timeout {
         let (timeout, total) = (Short(connect.timeout), Short(connect.total_timeout));
         value.warn(Suspicion::ShortTotal { timeout, total }, report);
     }
-    if connect.attempts == 1 && connect.hedge_after != HedgeAfter::Off {
-        value.warn(Suspicion::HedgeWithoutAttempts, report);
+    let needs_two = [
+        ("hedge_after", connect.hedge_after != HedgeAfter::Off),
+        ("replay_hello", connect.replay_hello),
+    ];
+    for (key, _) in needs_two.into_iter().filter(|(_, on)| *on && connect.attempts == 1) {
+        value.warn(Suspicion::OneAttempt { key }, report);
     }
     Some(connect)
 }

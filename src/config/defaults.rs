@@ -81,6 +81,7 @@ pub(super) const CONNECT: Connect = Connect {
     ready: 0,
     // Below the 20 s after which Apache closes a connection that says nothing.
     ready_max_age: Duration::from_secs(15),
+    replay_hello: false,
 };
 pub(super) const ON_DOWN: OnDown = OnDown::Keep;
 pub(super) const CLOSE_SPREAD: Duration = Duration::from_secs(2);

@@ -428,6 +428,7 @@ struct FileConnect {
     retry_budget: OffOr<u8>,
     ready: OffOr<u16>,
     ready_max_age: String,
+    replay_hello: bool,
 }
 
 impl FileConnect {
@@ -444,6 +445,7 @@ impl FileConnect {
             retry_budget: off_or(connect.retry_budget, |percent| percent),
             ready: off_or(Some(connect.ready).filter(|&count| count > 0), |count| count),
             ready_max_age: short(connect.ready_max_age),
+            replay_hello: connect.replay_hello,
         }
     }
 }

@@ -80,6 +80,9 @@ pub(super) fn doubts(pool: &Pool, named: &Named<'_>, report: &mut Report) {
     if pool.backends.iter().all(|backend| backend.backup) {
         named.warn(Suspicion::OnlyBackups, report);
     }
+    if pool.connect.replay_hello && pool.backends.len() == 1 {
+        named.warn(Suspicion::ReplayToNobody, report);
+    }
     if pool.queue.max > 0 && pool.backends.iter().all(|b| b.max_connections.is_none()) {
         named.warn(Suspicion::UselessQueue, report);
     }

@@ -63,7 +63,8 @@ pub trait Session {
     fn ended_by_order(&self, waker: &Waker) -> bool;
 }
 
-/// Relays until the session ends. `first` was read from the client before and goes first.
+/// Relays until the session ends. `first` was read from the client before and goes first. Nothing
+/// has passed since `active`.
 ///
 /// Dropping the sockets afterwards closes them as they should be: by RST where [`End::Reset`]
 /// says so, else by FIN.
@@ -71,11 +72,11 @@ pub async fn relay(
     client: &mut Socket,
     backend: &mut Socket,
     first: Vec<u8>,
+    active: Instant,
     timeouts: &Timeouts,
     scratch: &Scratch,
     session: &impl Session,
 ) -> End {
-    let now = Instant::now();
     let mut relay = Relay {
         client,
         backend,
@@ -84,9 +85,9 @@ pub async fn relay(
         timeouts,
         first_fin: None,
         reset: None,
-        active: now,
+        active,
     };
-    let mut timer = pin!(sleep_until(relay.deadline().unwrap_or(now)));
+    let mut timer = pin!(sleep_until(relay.deadline().unwrap_or(active)));
     poll_fn(|cx| {
         if session.ended_by_order(cx.waker()) {
             return Poll::Ready(End::Ordered);

@@ -131,6 +131,11 @@ pub(super) const POOL: &[Family<Pool>] = &[
         out.is(p.hedges);
     }),
     counter(
+        "pointsman_pool_replays_total",
+        "Hellos that went to another backend after one had ended the connection without a byte.",
+        |p, out| out.is(p.replays),
+    ),
+    counter(
         "pointsman_pool_budget_exhausted_total",
         "Attempts that the retry budget did not allow.",
         |p, out| out.is(p.budget_exhausted),

@@ -113,6 +113,19 @@ impl Account {
         }
     }
 
+    /// Notes that the connection in use has been ended by its backend before the first byte, `after`
+    /// it was established.
+    pub fn closed_early(&mut self, after: Duration) {
+        let used = |a: &&mut Attempt| {
+            matches!(a.outcome, AttemptOutcome::Connected | AttemptOutcome::Ready)
+        };
+        let attempts = self.record.iter_mut().flat_map(|record| &mut record.attempts);
+        if let Some(attempt) = attempts.rev().find(used) {
+            attempt.outcome = AttemptOutcome::EarlyClose;
+            attempt.took += after;
+        }
+    }
+
     /// Notes how long it took to be connected, failed attempts included.
     pub fn connected(&mut self, took: Duration) {
         if let Some(record) = &mut self.record {

@@ -8,6 +8,7 @@ mod order;
 mod place;
 mod preread;
 mod ready;
+mod replay;
 mod requests;
 mod roll;
 mod session;

@@ -124,6 +124,8 @@ pub enum AttemptOutcome {
     Connected,
     /// It had been established before, and was kept ready.
     Ready,
+    /// It was established, and the backend ended it before its first byte; the hello went on.
+    EarlyClose,
     /// It failed.
     Failed(ConnectFailure),
     /// Another attempt beside it was established first.
@@ -138,6 +140,7 @@ impl AttemptOutcome {
         match self {
             AttemptOutcome::Connected => "connected",
             AttemptOutcome::Ready => "ready",
+            AttemptOutcome::EarlyClose => "early_close",
             AttemptOutcome::Failed(failure) => failure.name(),
             AttemptOutcome::Overtaken => "overtaken",
             AttemptOutcome::Abandoned => "abandoned",

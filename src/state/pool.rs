@@ -85,6 +85,7 @@ struct Shard {
     hedges: Counter,
     budget_exhausted: Counter,
     no_backend: Counter,
+    replays: Counter,
     ready_used: Counter,
     ready_missed: Counter,
     ready_lost: Counter,
@@ -221,6 +222,11 @@ impl PoolState {
         self.shards.shard(worker).no_backend.add(1);
     }
 
+    /// Counts a hello that goes to another backend.
+    pub fn replayed(&self, worker: usize) {
+        self.shards.shard(worker).replays.add(1);
+    }
+
     /// Counts a connection that was handed to a session.
     pub fn ready_used(&self, worker: usize) {
         self.shards.shard(worker).ready_used.add(1);
@@ -244,6 +250,11 @@ impl PoolState {
             missed: self.shards.sum(|shard| shard.ready_missed.get()),
             lost: self.shards.sum(|shard| shard.ready_lost.get()),
         }
+    }
+
+    /// Hellos that went to another backend.
+    pub fn replays_total(&self) -> u64 {
+        self.shards.sum(|shard| shard.replays.get())
     }
 
     /// Attempts beside one that was pending.

@@ -98,6 +98,12 @@ pub fn take_error(fd: impl AsFd) -> Option<io::Error> {
     }
 }
 
+/// Bytes that can be read at once. Unlike a look at them, this leaves an error for whoever reads.
+pub fn waiting(fd: impl AsFd) -> u64 {
+    // A socket that cannot be asked has nothing to give.
+    rustix::io::ioctl_fionread(fd).unwrap_or(0)
+}
+
 /// Whether the peer has sent FIN or RST, asked of the kernel: an event of it may not have been
 /// seen yet.
 pub fn is_hung_up(fd: &impl AsFd) -> bool {
@@ -163,6 +169,26 @@ mod tests {
             while !is_hung_up(&a) {
                 std::thread::yield_now();
             }
+        }
+    }
+
+    #[test]
+    fn bytes_wait_even_behind_an_end() {
+        for (reset, sent) in [(false, 0), (false, 5), (true, 0), (true, 5)] {
+            let (a, mut b) = pair();
+            if sent > 0 {
+                write(&a, b"hello").unwrap();
+            }
+            if reset {
+                reset_on_close(&a).unwrap();
+            }
+            drop(a);
+            while !is_hung_up(&b) {
+                std::thread::yield_now();
+            }
+            assert_eq!(waiting(&b), sent, "reset: {reset}");
+            let end = b.read(&mut [0; 5]).and_then(|_| b.read(&mut [0; 5]));
+            assert_eq!(end.is_err(), reset, "the error is still there");
         }
     }
 

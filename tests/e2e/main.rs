@@ -31,6 +31,7 @@ mod real_peers;
 mod real_tls;
 mod reload;
 mod reload_rules;
+mod replay;
 mod resets;
 mod route_actions;
 mod routes;
