@@ -1,13 +1,15 @@
 //! A hello whose backend ends the connection without a byte goes to another one
 //! (`connect.replay_hello`).
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::harness::hello::Hello;
 use crate::harness::{
-    Backend, Metrics, Pointsman, Record, Stream, captured, pass, wait_for, wait_until,
+    Backend, Metrics, Pointsman, Record, SServer, Stream, captured, finish, pass, wait_for,
+    wait_until,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -509,4 +511,22 @@ fn a_hello_in_pieces() {
     let record = pointsman.access_log(1).remove(0);
     assert_eq!(outcomes(&record), ["early_close", "connected"]);
     pointsman.stop();
+}
+
+/// A real client does its handshake with the second backend, and knows nothing of the first.
+#[test]
+fn curl_and_openssl_shake_hands() {
+    let server = SServer::start(&[]);
+    for bad in Bad::ALL {
+        let first = bad.backend(&[0; 100]);
+        let second = Backend::refusing();
+        let yaml =
+            in_order(&[&first, &second], "", "").replace(&second.address(), &server.address());
+        let pointsman = Pointsman::start(&yaml);
+        let url = format!("https://{}/", pointsman.address("edge"));
+        let answer = finish(Command::new("curl").args(["-sSk", "--max-time", "20", &url]));
+        assert_eq!(answer.code, 0, "{bad:?}: {answer:?}");
+        let records = pointsman.stop();
+        assert_eq!(outcomes(&records[0]), ["early_close", "connected"], "{bad:?}");
+    }
 }
