@@ -30,6 +30,9 @@ pub const ACCEPT_BATCH: usize = 32;
 /// Connections the kernel may hold for a listener (it caps this at `net.core.somaxconn`).
 pub const BACKLOG: i32 = 65_535;
 
+/// Connections handed to a worker that it has not taken yet.
+pub const HANDOVERS: usize = 1024;
+
 /// Pause of a listener after the process ran out of descriptors or memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -256,7 +259,7 @@ pub const USER_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 /// The longest path of a unix socket, without the terminating zero (`sun_path` is 108 bytes).
 pub const UNIX_PATH: usize = 107;
 
-/// Requests of one simulated run: 80 MB of latencies.
+/// Requests of one simulated run: 160 MB of latencies and connect times.
 pub const SIMULATE_REQUESTS: u64 = 10_000_000;
 
 /// Simulated requests under way at once, and so closed-loop clients; an arrival beyond is turned

@@ -18,6 +18,7 @@ use crate::control::{Publisher, lifecycle, signals};
 use crate::observe::access_log;
 use crate::observe::admin::{self, AdminListener, Context};
 use crate::observe::log::LogHandle;
+use crate::proxy::exchange;
 use crate::proxy::worker::{self, WorkerThread};
 use crate::snapshot::Snapshot;
 use crate::state::{LogMessage, Phase, Process};
@@ -118,8 +119,13 @@ impl Service {
         };
         let snapshots = publisher.subscribe();
         let publisher = control.block_on(publisher.first_round());
-        let workers = (0..count)
-            .map(|index| worker::start(index, process.clone(), snapshots.clone()))
+        let (exchange, inboxes) = exchange::exchange(count);
+        let workers = (0..)
+            .zip(inboxes)
+            .map(|(index, inbox)| {
+                let hands = (exchange.clone(), inbox);
+                worker::start(index, process.clone(), hands, snapshots.clone())
+            })
             .collect::<io::Result<Vec<_>>>()
             .inspect_err(|_| {
                 // Those that did start.

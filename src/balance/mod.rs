@@ -13,6 +13,8 @@ pub mod key;
 
 pub mod latency;
 
+mod stage;
+
 mod bounded;
 mod digest;
 mod fixed;
@@ -30,6 +32,7 @@ mod round_robin;
 mod tests;
 
 pub use bounded::Bound;
+pub use stage::{FULL_PULL, Stage};
 
 /// Which policy a pool uses, and its parameters, as the configuration says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +97,12 @@ impl PolicyKind {
         matches!(self, Hash | Ring | Rendezvous | Maglev)
     }
 
+    /// Whether a pick goes by load, in which [`View::pull`] is counted.
+    pub fn goes_by_load(self) -> bool {
+        use PolicyKind::{LeastConn, P2c, PeakEwma};
+        matches!(self, LeastConn | P2c | PeakEwma)
+    }
+
     /// Whether a pick depends on measured latencies.
     pub fn measures(self) -> bool {
         self == PolicyKind::PeakEwma
@@ -133,7 +142,7 @@ pub trait View {
     /// How much of its share it gets, in percent: less than 100 while it warms up. Policies that go
     /// by load count it into the weight; for the others the view makes it unusable now and then.
     fn pull(&self, _index: usize) -> u8 {
-        100
+        FULL_PULL
     }
     /// Nanoseconds that it is expected to take. Asked for by [`PolicyKind::measures`] alone.
     fn latency(&self, _index: usize) -> u64 {

@@ -21,8 +21,8 @@ impl Table {
         Table { columns: columns.iter().map(|(_, align)| *align).collect(), rows: vec![headers] }
     }
 
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
     }
 
     /// Two spaces between columns, none at the end of a line.

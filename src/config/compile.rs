@@ -112,7 +112,7 @@ fn doubts(config: &Config, listeners: &[Named<'_>], pools: &[Named<'_>], report:
     for (index, (pool, named)) in config.pools.iter().zip(pools).enumerate() {
         if !used[index] {
             named.warn(Suspicion::UnusedPool, report);
-        } else if pool.connect.replay_hello && !gets_hellos[index] {
+        } else if pool.replay_hello && !gets_hellos[index] {
             named.warn(Suspicion::ReplayWithoutHello, report);
         }
         pool::doubts(pool, named, report);

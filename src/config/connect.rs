@@ -2,45 +2,29 @@
 
 use std::time::Duration;
 
-use super::defaults;
 use super::pool::ANY;
 use super::report::Report;
 use super::units::Short;
 use super::value::Value;
 use super::warning::Suspicion;
+use super::{Connect, HedgeAfter, defaults};
 use crate::limits::{ATTEMPTS_MAX, READY_MAX, RETRY_BUDGET_MAX};
 
-/// How a backend is connected to.
+/// Connections to backends that are established before anybody needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connect {
-    /// Of one attempt.
-    pub timeout: Duration,
-    /// Attempts of one connection, 1 to [`ATTEMPTS_MAX`]; on different backends while there
-    /// are any.
-    pub attempts: usize,
-    /// Of all attempts of one connection, and the waits between them.
-    pub total_timeout: Duration,
-    /// When an attempt that is pending gets company.
-    pub hedge_after: HedgeAfter,
-    /// Attempts beyond the first, in percent of connections; `None`: however many.
-    pub retry_budget: Option<u8>,
-    /// Connections that each worker keeps ready to each backend, up to [`READY_MAX`]; 0: none.
-    pub ready: u16,
+pub struct Ready {
+    /// To each backend, of each worker, up to [`READY_MAX`]; 0: none.
+    pub count: u16,
     /// How long one of them is kept.
-    pub ready_max_age: Duration,
-    /// Whether a hello whose backend ends the connection without a byte goes to another one.
-    pub replay_hello: bool,
+    pub max_age: Duration,
 }
 
-/// When an attempt that is pending gets company.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HedgeAfter {
-    /// Never.
-    Off,
-    /// When it takes longer than nearly all connects of the pool lately.
-    Auto,
-    /// After this long.
-    After(Duration),
+/// All that `connect` says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connecting {
+    pub attempts: Connect,
+    pub ready: Ready,
+    pub replay_hello: bool,
 }
 
 pub(super) const CONNECT: &[&str] = &[
@@ -54,7 +38,7 @@ pub(super) const CONNECT: &[&str] = &[
     "replay_hello",
 ];
 
-pub(super) fn connect(value: Value<'_>, report: &mut Report) -> Option<Connect> {
+pub(super) fn connect(value: Value<'_>, report: &mut Report) -> Option<Connecting> {
     let table = value.table(CONNECT, "a map with `timeout` and `attempts`", report)?;
     let defaults = defaults::CONNECT;
     let connect = Connect {
@@ -73,23 +57,22 @@ pub(super) fn connect(value: Value<'_>, report: &mut Report) -> Option<Connect> 
                 u8::try_from(value.integer(0..=max, expected, "off or 20", report)?).ok()
             })
         }),
-        ready: table.read("ready", defaults.ready, |v| ready(v, report)),
-        ready_max_age: table
-            .read("ready_max_age", defaults.ready_max_age, |v| v.duration(ANY, report)),
-        replay_hello: table.read("replay_hello", defaults.replay_hello, |v| v.boolean(report)),
     };
+    let ready = Ready {
+        count: table.read("ready", defaults::READY.count, |v| ready(v, report)),
+        max_age: table.read("ready_max_age", defaults::READY.max_age, |v| v.duration(ANY, report)),
+    };
+    let replay_hello = table.read("replay_hello", defaults::REPLAY_HELLO, |v| v.boolean(report));
     if connect.total_timeout < connect.timeout {
         let (timeout, total) = (Short(connect.timeout), Short(connect.total_timeout));
         value.warn(Suspicion::ShortTotal { timeout, total }, report);
     }
-    let needs_two = [
-        ("hedge_after", connect.hedge_after != HedgeAfter::Off),
-        ("replay_hello", connect.replay_hello),
-    ];
+    let needs_two =
+        [("hedge_after", connect.hedge_after != HedgeAfter::Off), ("replay_hello", replay_hello)];
     for (key, _) in needs_two.into_iter().filter(|(_, on)| *on && connect.attempts == 1) {
         value.warn(Suspicion::OneAttempt { key }, report);
     }
-    Some(connect)
+    Some(Connecting { attempts: connect, ready, replay_hello })
 }
 
 fn hedge_after(value: Value<'_>, report: &mut Report) -> Option<HedgeAfter> {

@@ -341,8 +341,8 @@ fn take_effect(process: &Process, snapshot: &Snapshot) {
 /// Connections that may be kept ready: as many as the configuration asks for, within their share of
 /// the descriptors.
 fn max_ready(process: &Process, snapshot: &Snapshot) -> u32 {
-    let of_pool = |pool: &Pool| pool.backends.len() as u64 * u64::from(pool.connect.ready);
-    let a_worker: u64 = snapshot.kept_ready().iter().map(|(pool, _)| of_pool(pool)).sum();
+    let of_pool = |pool: &Pool| pool.backends.len() as u64 * u64::from(pool.ready.count);
+    let a_worker: u64 = snapshot.kept_ready().into_iter().map(|pool| of_pool(pool)).sum();
     let wanted = a_worker * process.registry.workers() as u64;
     let most = sys::process::descriptor_limit() / READY_DESCRIPTORS_SHARE;
     if wanted > most {

@@ -10,17 +10,13 @@ use ahash::AHashMap;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
+use crate::balance::FULL_PULL;
 use crate::config::Probe;
 use crate::health::outlier::{Failures, has_room};
 use crate::health::standing::{Change, CheckResult, Reason};
 use crate::health::{Check, Standing, State, slow_start};
 use crate::snapshot::{Pool, Snapshot};
-use crate::state::{AdminState, BackendState, CheckReport, FULL_PULL, Process};
-
-/// The pull of a backend at each level of slow start.
-const PULL_PER_LEVEL: u8 = FULL_PULL / slow_start::LEVELS;
-
-const _: () = assert!(PULL_PER_LEVEL * slow_start::LEVELS == FULL_PULL);
+use crate::state::{AdminState, BackendState, CheckReport, Process};
 
 /// The only writer of backends' states.
 #[derive(Debug)]
@@ -47,6 +43,8 @@ struct Entry {
     standing: Standing,
     /// Since when it warms up.
     warms_since: Option<Duration>,
+    /// Whether a few connections may try it.
+    tried: bool,
     /// Its place on the agenda.
     due: Option<Duration>,
 }
@@ -82,6 +80,7 @@ impl Watch {
                 inner.put(now, entry);
             }
             count_warming(pool);
+            count_tried(pool);
         }
         before.values_mut().for_each(Entry::cool);
         drop(inner);
@@ -227,6 +226,11 @@ impl Inner {
     /// Puts one back; true if it is due before all others.
     fn put(&mut self, now: Duration, mut entry: Entry) -> bool {
         let key = key(&entry.backend);
+        let tried = entry.backend.passive().trials.is_open();
+        if tried != entry.tried {
+            entry.tried = tried;
+            count_tried(&entry.pool);
+        }
         entry.due = [entry.standing.due(), entry.next_step(now)].into_iter().flatten().min();
         let first = self.agenda.first().map(|&(due, _)| due);
         if let Some(due) = entry.due {
@@ -244,7 +248,7 @@ impl Entry {
         let check = Check::with_state(backend.state(), rise, fall);
         let standing = Standing::new(check);
         let (pool, backend) = (pool.clone(), backend.clone());
-        Entry { pool, backend, standing, warms_since: None, due: None }
+        Entry { pool, backend, standing, warms_since: None, tried: false, due: None }
     }
 
     /// Follows what its pool says now.
@@ -275,7 +279,7 @@ impl Entry {
     fn warm(&mut self, now: Duration) {
         let (Some(since), Some(ramp)) = (self.warms_since, self.pool.slow_start) else { return };
         let level = slow_start::level(now.saturating_sub(since), ramp);
-        self.backend.set_pull(level * PULL_PER_LEVEL);
+        self.backend.set_pull(level * slow_start::PERCENT_PER_LEVEL);
         if level == slow_start::LEVELS {
             self.warms_since = None;
         }
@@ -299,6 +303,12 @@ fn count_warming(pool: &Pool) {
     let warms = |b: &&crate::snapshot::Backend| b.state.standing().pull() < FULL_PULL;
     let count = pool.backends.iter().filter(warms).count();
     pool.state.set_warming(u32::try_from(count).unwrap_or(u32::MAX));
+}
+
+/// Picks look closer while a backend is to be tried that they would pass over.
+fn count_tried(pool: &Pool) {
+    let count = pool.backends.iter().filter(|b| b.state.passive().trials.is_open()).count();
+    pool.state.set_trying(u32::try_from(count).unwrap_or(u32::MAX));
 }
 
 /// Failures of connections that a check of this kind would have found.

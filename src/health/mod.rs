@@ -11,6 +11,8 @@ pub mod standing;
 pub mod panic;
 pub mod slow_start;
 
+pub mod connect;
+
 pub mod backoff;
 pub mod budget;
 pub mod hedge;

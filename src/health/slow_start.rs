@@ -7,6 +7,11 @@ use std::time::Duration;
 /// go by, so there are few of them.
 pub const LEVELS: u8 = 10;
 
+/// A level in percent of a full share.
+pub const PERCENT_PER_LEVEL: u8 = 100 / LEVELS;
+
+const _: () = assert!(PERCENT_PER_LEVEL * LEVELS == 100);
+
 /// The level of a backend that came up `since` ago, where the ramp lasts `ramp`: 1 (10 %) at the
 /// beginning, [`LEVELS`] at the end, in steps below a straight line.
 pub fn level(since: Duration, ramp: Duration) -> u8 {

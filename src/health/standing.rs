@@ -193,8 +193,8 @@ impl Standing {
     }
 
     /// A backend that is ejected still, but for whom the time is over, is tried; so it is when
-    /// nothing has come of the last trials. Those may hang: a client that says nothing never shows
-    /// whether the backend would have closed early, and must not keep it from coming back.
+    /// not enough has come of the last trials. Those may hang: a client that says nothing never
+    /// shows whether the backend would have closed early, and must not keep it from coming back.
     fn try_when_due(&mut self, now: Duration, terms: &Terms, passive: &Passive) {
         if self.due().is_some_and(|due| now >= due) {
             passive.trials.open(terms.trial_connections.max(1));
@@ -363,6 +363,21 @@ mod tests {
         let claim = scene.passive.trials.claim().unwrap();
         assert!(!scene.passive.trials.failed(silent, EarlyClose), "of the round before");
         assert!(scene.passive.trials.succeeded(claim));
+        let change = scene.look();
+        scene.expect(change, Ejected, Up, Reason::Tried);
+    }
+
+    /// A backend that gets one connection a round comes back all the same.
+    #[test]
+    fn few_connections_are_enough() {
+        let mut scene = Scene::new(Up);
+        scene.terms.trial_connections = 3;
+        scene.fail(Failure::Late);
+        for round in 1..=3 {
+            assert_eq!(scene.wait(), None);
+            let claim = scene.passive.trials.claim().unwrap();
+            assert_eq!(scene.passive.trials.succeeded(claim), round == 3);
+        }
         let change = scene.look();
         scene.expect(change, Ejected, Up, Reason::Tried);
     }

@@ -14,8 +14,6 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 use super::Socket;
 use crate::address::Address;
 use crate::state::{ConnectError, ConnectFailure};
-use crate::sys;
-use crate::sys::socket::TcpOptions;
 
 /// A connection that is being established. Dropped, it is given up.
 #[derive(Debug)]
@@ -31,12 +29,12 @@ impl Connecting {
     /// # Errors
     ///
     /// It failed at once: no route, or our own fault.
-    pub fn start(address: &Address, options: &TcpOptions) -> Result<Connecting, ConnectError> {
+    pub fn start(address: &Address) -> Result<Connecting, ConnectError> {
         let (fd, tcp) = match address {
-            Address::Ip(ip) => (start_tcp(*ip, options), true),
+            Address::Ip(ip) => (start_tcp(*ip), true),
             Address::Unix(path) => (start_unix(path), false),
         };
-        let socket = fd.and_then(|fd| Socket::new(fd, tcp)).map_err(|e| classify(&e))?;
+        let socket = fd.and_then(|fd| Socket::new_to_backend(fd, tcp)).map_err(|e| classify(&e))?;
         Ok(Connecting { socket, established: false })
     }
 
@@ -67,22 +65,17 @@ pub const TIMED_OUT: ConnectError = ConnectError { reason: ConnectFailure::Timeo
 /// # Errors
 ///
 /// Why it failed, and whether it was our fault.
-pub async fn connect(
-    address: &Address,
-    options: &TcpOptions,
-    timeout: Duration,
-) -> Result<Socket, ConnectError> {
-    let mut connecting = Connecting::start(address, options)?;
+pub async fn connect(address: &Address, timeout: Duration) -> Result<Socket, ConnectError> {
+    let mut connecting = Connecting::start(address)?;
     let answer = poll_fn(|cx| connecting.poll(cx));
     tokio::time::timeout(timeout, answer).await.unwrap_or(Err(TIMED_OUT))?;
     Ok(connecting.into_socket())
 }
 
-fn start_tcp(address: SocketAddr, options: &TcpOptions) -> io::Result<OwnedFd> {
+fn start_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let domain = Domain::for_address(address);
     let socket = socket2::Socket::new(domain, kind, Some(Protocol::TCP))?;
-    sys::socket::set_tcp_options(&socket, options)?;
     start(socket, &address.into())
 }
 
@@ -123,11 +116,9 @@ pub fn classify(error: &io::Error) -> ConnectError {
 mod tests {
     use super::*;
 
-    const OPTIONS: TcpOptions = TcpOptions { keepalive: None, user_timeout: None };
-
     async fn attempt(address: &str) -> Result<Socket, ConnectFailure> {
         let address = address.parse().unwrap();
-        connect(&address, &OPTIONS, Duration::from_secs(5)).await.map_err(|e| e.reason)
+        connect(&address, Duration::from_secs(5)).await.map_err(|e| e.reason)
     }
 
     #[tokio::test]
@@ -165,7 +156,7 @@ mod tests {
         let address = Address::Ip(socket.local_addr().unwrap().as_socket().unwrap());
         let mut held = Vec::new();
         let failure = loop {
-            match connect(&address, &OPTIONS, Duration::from_millis(100)).await {
+            match connect(&address, Duration::from_millis(100)).await {
                 Ok(socket) => held.push(socket),
                 Err(failure) => break failure,
             }

@@ -28,6 +28,8 @@ pub(super) struct Half {
     finished: bool,
     /// Nothing is passed on any more, because the destination is gone.
     abandoned: bool,
+    /// The last of what was written waits for the end of stream, to share a packet with it.
+    withheld: bool,
     /// Full rounds in a row; from [`BULK_AFTER`] on the direction splices.
     full_rounds: u8,
 }
@@ -172,13 +174,19 @@ impl Half {
         destination: &mut Socket,
         pumped: &mut Pumped,
     ) -> Result<(), Fault> {
-        let read = match source.read(buffer).map_err(|_| Fault::Source)? {
-            None => return Ok(()),
-            Some(0) => {
+        let read = match source.read(buffer) {
+            Ok(Some(0)) => {
                 self.end(pumped);
                 return Ok(());
             }
-            Some(read) => read,
+            Ok(Some(read)) => read,
+            // The end has not come, or it was a reset.
+            other => {
+                if std::mem::take(&mut self.withheld) {
+                    destination.push().map_err(|_| Fault::Destination)?;
+                }
+                return other.map(|_not_now| ()).map_err(|_| Fault::Source);
+            }
         };
         self.full_rounds = match read == buffer.len() {
             true if self.full_rounds < BULK_AFTER => self.full_rounds + 1,
@@ -186,7 +194,14 @@ impl Half {
             false => 0,
         };
         let bytes = &buffer[..read];
-        let written = if destination.writable { destination.write(bytes) } else { Ok(None) };
+        // With nothing left to read but the end, the end comes next.
+        let last = source.is_ending() && read < buffer.len();
+        let written = match destination.writable {
+            true if last => destination.write_last(bytes),
+            true => destination.write(bytes),
+            false => Ok(None),
+        };
+        self.withheld = last;
         // On a fault nobody is left to take what was read: the destination is gone.
         let written = written.map_err(|_| Fault::Destination)?.unwrap_or(0);
         pumped.bytes += written as u64;

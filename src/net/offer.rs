@@ -41,10 +41,10 @@ pub async fn offer(
                 return answer(written, false);
             }
             let mut news = client.watch(cx) | backend.watch(cx);
-            if client.readable && (has_bytes(client) || client.hung_up()) {
+            if client.readable && (has_bytes(client) || client.is_ending()) {
                 return answer(written, false);
             }
-            if backend.readable && (has_bytes(backend) || backend.hung_up()) {
+            if backend.readable && (has_bytes(backend) || backend.is_ending()) {
                 return answer(written, !has_bytes(backend));
             }
             if written < hello.len() && backend.writable {
@@ -65,6 +65,6 @@ pub async fn offer(
 /// Whether something waits to be read; that it is readable may be old news.
 fn has_bytes(socket: &mut Socket) -> bool {
     let some = sys::socket::waiting(&*socket) > 0;
-    socket.readable = some || socket.hung_up();
+    socket.readable = some || socket.is_ending();
     some
 }

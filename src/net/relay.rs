@@ -17,6 +17,7 @@ use super::{Socket, close};
 use crate::limits::{RELAY_BUDGET, RESET_DELIVERY};
 use crate::state::Direction;
 use crate::sys;
+use crate::sys::socket::TcpOptions;
 
 /// One side of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,21 @@ pub struct Timeouts {
     pub half_closed: Option<Duration>,
     /// The end of the session's lifetime.
     pub lifetime_ends: Option<Instant>,
+    /// What finds out that the backend has vanished, set when the session is some seconds old: most
+    /// end before that, and it takes longer to be of use. Clients have it from their listener.
+    pub liveness: TcpOptions,
+}
+
+/// The latest time to set [`Timeouts::liveness`].
+const LIVENESS_AFTER: Duration = Duration::from_secs(5);
+
+impl Timeouts {
+    /// How long after its beginning a session sets the options of its backend's socket.
+    fn liveness_after(&self, backend: &Socket) -> Option<Duration> {
+        let TcpOptions { keepalive, user_timeout } = self.liveness;
+        let soonest = [keepalive, user_timeout].into_iter().flatten().min()?;
+        backend.is_tcp().then(|| LIVENESS_AFTER.min(soonest / 4))
+    }
 }
 
 /// What a relay tells its session, and asks it.
@@ -77,6 +93,7 @@ pub async fn relay(
     scratch: &Scratch,
     session: &impl Session,
 ) -> End {
+    let liveness_due = timeouts.liveness_after(backend).map(|after| active + after);
     let mut relay = Relay {
         client,
         backend,
@@ -86,6 +103,7 @@ pub async fn relay(
         first_fin: None,
         reset: None,
         active,
+        liveness_due,
     };
     let mut timer = pin!(sleep_until(relay.deadline().unwrap_or(active)));
     poll_fn(|cx| {
@@ -112,6 +130,8 @@ struct Relay<'a> {
     reset: Option<Reset>,
     /// When a byte or a FIN last passed.
     active: Instant,
+    /// When the backend's socket gets its options.
+    liveness_due: Option<Instant>,
 }
 
 /// A reset that waits for what came before it to be delivered.
@@ -266,7 +286,7 @@ impl Relay<'_> {
             return Some(Instant::now() + RESET_POLL);
         }
         let quiet = self.quiet_limit().map(|limit| self.active + limit);
-        [quiet, self.timeouts.lifetime_ends].into_iter().flatten().min()
+        [quiet, self.timeouts.lifetime_ends, self.liveness_due].into_iter().flatten().min()
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<End> {
@@ -285,6 +305,10 @@ impl Relay<'_> {
                 if let Some(end) = self.end() {
                     return Poll::Ready(end);
                 }
+            } else if self.liveness_due.is_some_and(|due| now >= due) {
+                self.liveness_due = None;
+                // It fails only on a socket that is gone, which the next read or write tells.
+                let _gone = sys::socket::set_liveness(&*self.backend, &self.timeouts.liveness);
             } else if self.timeouts.lifetime_ends.is_some_and(|end| now >= end) {
                 return Poll::Ready(End::Lifetime);
             } else if self.quiet_limit().is_some_and(|limit| now >= self.active + limit) {

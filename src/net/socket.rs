@@ -28,7 +28,15 @@ pub struct Socket {
     broken: bool,
     /// A short read means that nothing is left (true of TCP, not of unix sockets).
     short_is_drained: bool,
+    /// The kernel may hold a small segment back while another is unacknowledged (Nagle).
+    holds_back: bool,
+    /// Something has been written.
+    has_written: bool,
 }
+
+/// A first write up to this size is one segment on any path (RFC 9293, 3.7.1), and is not held
+/// back: most short connections never need `TCP_NODELAY`.
+const ONE_SEGMENT: usize = 536;
 
 impl Socket {
     /// Registers a connected, non-blocking socket with the current runtime.
@@ -36,13 +44,36 @@ impl Socket {
         let fd = sys::event::register(fd)?;
         // Nothing is read before an event says that there is something.
         let (readable, writable) = (false, true);
-        Ok(Socket { fd, readable, writable, hangup: false, broken: false, short_is_drained: tcp })
+        Ok(Socket {
+            fd,
+            readable,
+            writable,
+            hangup: false,
+            broken: false,
+            short_is_drained: tcp,
+            holds_back: false,
+            has_written: false,
+        })
+    }
+
+    /// As [`Socket::new`], of a TCP socket that has not inherited `TCP_NODELAY`: it is set when it
+    /// makes a difference.
+    pub fn new_to_backend(fd: OwnedFd, tcp: bool) -> io::Result<Self> {
+        Ok(Socket { holds_back: tcp, ..Socket::new(fd, tcp)? })
+    }
+
+    /// Whether it is not a unix socket.
+    pub fn is_tcp(&self) -> bool {
+        self.short_is_drained
     }
 
     /// Waits until a connect has ended, well or not.
     pub fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.fd.poll_write_ready(cx))?.retain_ready();
-        Poll::Ready(sys::socket::take_error(&self.fd).map_or(Ok(()), Err))
+        let mut guard = ready!(self.fd.poll_write_ready(cx))?;
+        let failed = guard.ready().is_write_closed() || guard.ready().is_error();
+        guard.retain_ready();
+        let error = if failed { sys::socket::take_error(&self.fd) } else { None };
+        Poll::Ready(error.map_or(Ok(()), Err))
     }
 
     /// Reads into `buffer`; `Ok(None)` means not now, `Ok(Some(0))` the end of stream.
@@ -59,7 +90,30 @@ impl Socket {
 
     /// Writes what fits of `bytes`; `Ok(None)` means not now.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        match sys::socket::write(&self.fd, bytes) {
+        self.let_go(bytes.len())?;
+        self.wrote(sys::socket::write(&self.fd, bytes), bytes)
+    }
+
+    /// As [`Socket::write`], where the end of stream is expected to follow at once: it shares a
+    /// packet with the last of `bytes`. If it does not come after all, [`Socket::push`] is needed.
+    pub fn write_last(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        self.has_written = true;
+        self.wrote(sys::socket::write_more(&self.fd, bytes), bytes)
+    }
+
+    /// Sends what [`Socket::write_last`] has held back.
+    pub fn push(&mut self) -> io::Result<()> {
+        self.holds_back = false;
+        if self.is_tcp() { sys::socket::set_nodelay(&self.fd) } else { Ok(()) }
+    }
+
+    /// Whether the peer has sent FIN or RST, so that what can be read is all there will ever be.
+    pub fn is_ending(&self) -> bool {
+        self.hangup
+    }
+
+    fn wrote(&mut self, result: io::Result<usize>, bytes: &[u8]) -> io::Result<Option<usize>> {
+        match result {
             Ok(n) => {
                 self.writable = n == bytes.len();
                 Ok(Some(n))
@@ -82,10 +136,21 @@ impl Socket {
 
     /// Moves bytes out of `pipe`; `Ok(None)` means not now.
     pub fn splice_out(&mut self, pipe: &mut sys::pipe::Pipe) -> io::Result<Option<usize>> {
+        self.let_go(usize::MAX)?;
         match pipe.drain(&self.fd) {
             Ok(n) => Ok(Some(n)),
             Err(error) => self.not_now(error, false),
         }
+    }
+
+    /// Before a write of so many bytes: keeps the kernel from holding any of them back.
+    fn let_go(&mut self, bytes: usize) -> io::Result<()> {
+        if self.holds_back && (self.has_written || bytes > ONE_SEGMENT) {
+            self.holds_back = false;
+            sys::socket::set_nodelay(&self.fd)?;
+        }
+        self.has_written = true;
+        Ok(())
     }
 
     fn not_now(&mut self, error: io::Error, reading: bool) -> io::Result<Option<usize>> {
@@ -149,11 +214,6 @@ impl Socket {
         // True as often as there is something new, which may be nothing but bytes.
         while self.watch(cx) {}
         self.silent_error()
-    }
-
-    /// Whether the peer is known to have sent FIN or RST, by the events seen so far.
-    pub fn hung_up(&self) -> bool {
-        self.hangup
     }
 
     /// Waits until a write may take something.

@@ -83,8 +83,7 @@ pub(super) fn pools(process: &Process, snapshot: &Snapshot) -> Vec<Pool> {
     let configured: AHashMap<*const PoolState, &snapshot::Pool> =
         snapshot.pools.iter().map(|pool| (Arc::as_ptr(&pool.state), &**pool)).collect();
     let configured = |state: &Arc<PoolState>| configured.get(&Arc::as_ptr(state)).copied();
-    let keeps_ready =
-        |state: &Arc<PoolState>| configured(state).is_some_and(|p| p.connect.ready > 0);
+    let keeps_ready = |state: &Arc<PoolState>| configured(state).is_some_and(|p| p.ready.count > 0);
     let pools = process.registry.pools();
     pools
         .iter()

@@ -132,7 +132,7 @@ impl Acceptor {
             match listen::accept(fd.get_ref(), &self.socket.local) {
                 Ok((fd, client, local)) => {
                     let listener = self.listener.borrow().clone();
-                    admit(worker, listener, Accepted { fd, client, local });
+                    worker.exchange.serve(worker, listener, Accepted { fd, client, local });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Batch::Drained,
                 Err(error) if is_shortage(&error) => return Batch::Short(error),
@@ -159,7 +159,7 @@ fn is_shortage(error: &io::Error) -> bool {
 }
 
 /// Starts a session, or resets the connection if the process has as many as it may have.
-fn admit(worker: &Rc<Worker>, listener: Arc<Listener>, accepted: Accepted) {
+pub(super) fn admit(worker: &Rc<Worker>, listener: Arc<Listener>, accepted: Accepted) {
     let account = Account::open(worker, &listener.state, accepted.client, &accepted.local);
     let Some(place) = Place::take(&worker.process) else {
         close::by_reset(&accepted.fd);

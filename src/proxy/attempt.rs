@@ -15,7 +15,6 @@ use super::order::Order;
 use super::place::Place;
 use super::worker::Worker;
 use crate::balance::key::Tuple;
-use crate::config::HedgeAfter;
 use crate::health::backoff::Backoff;
 use crate::health::outlier::Failure;
 use crate::limits::{BACKOFF_BASE, BACKOFF_CAP};
@@ -23,7 +22,6 @@ use crate::net::Socket;
 use crate::net::connect::{Connecting, TIMED_OUT};
 use crate::snapshot::{Pick, Pool, Tried};
 use crate::state::{AttemptOutcome, ConnectError, ConnectFailure, Lease, Termination};
-use crate::sys::socket::TcpOptions;
 
 /// When all backends have been tried.
 const BACKOFF: Backoff = Backoff { base: BACKOFF_BASE, cap: BACKOFF_CAP };
@@ -40,7 +38,6 @@ pub(super) struct Connected {
 pub(super) struct Way<'a> {
     pub pool: &'a Pool,
     pub connection: &'a Tuple<'a>,
-    pub options: &'a TcpOptions,
 }
 
 /// How far a connection has come with its attempts.
@@ -104,7 +101,6 @@ pub(super) async fn connect_any(
 struct Race<'a> {
     pool: &'a Pool,
     connection: &'a Tuple<'a>,
-    options: &'a TcpOptions,
     account: &'a mut Account,
     course: &'a mut Course,
     /// It has been connected before.
@@ -140,11 +136,10 @@ enum Event {
 
 impl<'a> Race<'a> {
     fn new(way: &Way<'a>, course: &'a mut Course, account: &'a mut Account) -> Self {
-        let &Way { pool, connection, options } = way;
+        let &Way { pool, connection } = way;
         Race {
             pool,
             connection,
-            options,
             account,
             resumed: course.made > 0,
             course,
@@ -305,11 +300,11 @@ impl<'a> Race<'a> {
         self.course.tried.add(index);
         let begun = Instant::now();
         let place = Place::new(lease, self.pool);
-        let kept = self.worker().take_ready(self.pool, index, self.options);
+        let kept = self.worker().take_ready(self.pool, index);
         let ready = kept.is_some();
         let connecting = match kept {
             Some(socket) => Ok(Connecting::established(socket)),
-            None => Connecting::start(&place.lease.backend().address, self.options),
+            None => Connecting::start(&place.lease.backend().address),
         };
         match connecting {
             Ok(connecting) => {
@@ -323,11 +318,7 @@ impl<'a> Race<'a> {
     }
 
     fn hedge_after(&self) -> Option<Duration> {
-        match self.pool.connect.hedge_after {
-            HedgeAfter::Off => None,
-            HedgeAfter::Auto => Some(self.pool.state.connect_times().hedge_after()),
-            HedgeAfter::After(after) => Some(after),
-        }
+        self.pool.connect.hedge_after.delay(self.pool.state.connect_times())
     }
 
     fn failed(&mut self, attempt: Attempt, error: ConnectError) -> Result<(), Termination> {
@@ -364,6 +355,10 @@ impl<'a> Race<'a> {
     fn won(&mut self, at: usize) -> Connected {
         let Attempt { index, place, connecting, ready, begun, .. } = self.pending.remove(at);
         let now = Instant::now();
+        // In the record the one that was established is the last.
+        for attempt in std::mem::take(&mut self.pending) {
+            self.overtaken(attempt, now);
+        }
         let (worker, took) = (self.worker().clone(), now - begun);
         let backend = &self.pool.backends[index];
         backend.state.connected(worker.index);
@@ -377,9 +372,6 @@ impl<'a> Race<'a> {
             place.connected(now.into_std(), took, outlier, process);
         }
         self.account.connected(now - self.course.begun);
-        for attempt in std::mem::take(&mut self.pending) {
-            self.overtaken(attempt, now);
-        }
         Connected { socket: connecting.into_socket(), place, since: now }
     }
 

@@ -4,6 +4,7 @@
 mod accept;
 mod account;
 mod attempt;
+pub mod exchange;
 mod order;
 mod place;
 mod preread;

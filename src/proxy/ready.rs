@@ -31,7 +31,6 @@ use crate::net::{Socket, close};
 use crate::snapshot::{Pool, Snapshot};
 use crate::state::{BackendState, ConnectError, Kept};
 use crate::sys;
-use crate::sys::socket::TcpOptions;
 
 /// Before the next attempt, when one has failed.
 const BACKOFF: Backoff = Backoff { base: READY_BACKOFF_BASE, cap: READY_BACKOFF_CAP };
@@ -57,15 +56,15 @@ impl Default for Stash {
 impl Worker {
     /// An established connection to the backend of this index, if the pool keeps any and one is
     /// left. What the backend has closed meanwhile is dropped: nothing was sent on it.
-    pub fn take_ready(&self, pool: &Pool, index: usize, options: &TcpOptions) -> Option<Socket> {
-        if pool.connect.ready == 0 {
+    pub fn take_ready(&self, pool: &Pool, index: usize) -> Option<Socket> {
+        if pool.ready.count == 0 {
             return None;
         }
         let backend = &pool.backends[index].state;
         // A trial, or a connection in panic, is to find out what the backend is like now.
         let usable = backend.standing().is_usable();
         let shelf = self.ready.shelves.borrow().get(&Arc::as_ptr(backend)).cloned();
-        let taken = shelf.filter(|_| usable).and_then(|shelf| shelf.take(options, self.index));
+        let taken = shelf.filter(|_| usable).and_then(|shelf| shelf.take(self.index));
         match taken {
             Some(_) => pool.state.ready_used(self.index),
             None => pool.state.ready_missed(self.index),
@@ -77,13 +76,12 @@ impl Worker {
     pub fn keep_ready(self: &Rc<Self>, snapshot: &Snapshot) {
         let mut before = self.ready.shelves.take();
         let mut shelves = AHashMap::new();
-        for (pool, listener) in snapshot.kept_ready() {
-            let options = TcpOptions::from(&listener.timeouts);
+        for pool in snapshot.kept_ready() {
             for (index, backend) in pool.backends.iter().enumerate() {
                 let key = Arc::as_ptr(&backend.state);
                 let known = before.remove(&key);
                 let shelf = known.unwrap_or_else(|| Rc::new(Shelf::new(&backend.state)));
-                shelf.follow(self, Plan { pool: pool.clone(), index, options });
+                shelf.follow(self, Plan { pool: pool.clone(), index });
                 shelves.insert(key, shelf);
             }
         }
@@ -110,8 +108,6 @@ impl Worker {
 struct Plan {
     pool: Arc<Pool>,
     index: usize,
-    /// Of the sessions that will most likely use it.
-    options: TcpOptions,
 }
 
 /// What a slot is to do.
@@ -152,7 +148,6 @@ struct Idle {
     taken: Notify,
     since: Instant,
     until: Instant,
-    options: TcpOptions,
 }
 
 struct Held {
@@ -184,7 +179,7 @@ impl Shelf {
 
     /// Goes on by this plan. Slots that are too many end by themselves.
     fn follow(self: &Rc<Self>, worker: &Rc<Worker>, plan: Plan) {
-        let count = plan.pool.connect.ready;
+        let count = plan.pool.ready.count;
         self.plan.replace(Some(Rc::new(plan)));
         self.replanned.notify_waiters();
         while self.slots.get() < count {
@@ -201,7 +196,7 @@ impl Shelf {
 
     fn task(&self) -> Task {
         match &*self.plan.borrow() {
-            Some(plan) if self.slots.get() <= plan.pool.connect.ready => {
+            Some(plan) if self.slots.get() <= plan.pool.ready.count => {
                 if plan.pool.keeps_ready(plan.index) {
                     Task::Keep(plan.clone())
                 } else {
@@ -230,10 +225,10 @@ impl Shelf {
     }
 
     /// Takes the youngest connection that is still alive.
-    fn take(&self, options: &TcpOptions, worker: usize) -> Option<Socket> {
+    fn take(&self, worker: usize) -> Option<Socket> {
         loop {
             let idle = self.idle.borrow_mut().pop()?;
-            let Some(Held { mut socket, kept }) = idle.take() else { continue };
+            let Some(Held { socket, kept }) = idle.take() else { continue };
             if sys::socket::is_hung_up(&socket) {
                 kept.lost(worker);
                 self.trusted.set(false);
@@ -242,10 +237,6 @@ impl Shelf {
             if Instant::now() >= idle.until {
                 dismiss(socket);
                 continue;
-            }
-            if idle.options != *options && self.backend.address.ip().is_some() {
-                // It fails only on a socket that is gone, which relaying tells.
-                let _gone = sys::socket::set_tcp_options(&mut socket, options);
             }
             self.failures.set(0);
             return Some(socket);
@@ -270,7 +261,7 @@ impl Shelf {
             return None;
         };
         let (begun, pool) = (Instant::now(), &plan.pool);
-        match connect(&self.backend.address, &plan.options, pool.connect.timeout).await {
+        match connect(&self.backend.address, pool.connect.timeout).await {
             Err(error) => {
                 self.failed(&plan, worker, error, begun.elapsed());
                 None
@@ -282,10 +273,9 @@ impl Shelf {
                 connected_ahead(pool, &self.backend, since.into_std(), took, &worker.process);
                 kept.established(&pool.state);
                 let share = worker.with_rng(|rng| 1.0 - AGE_SPREAD * rng.f64());
-                let until = since + pool.connect.ready_max_age.mul_f64(share);
+                let until = since + pool.ready.max_age.mul_f64(share);
                 let held = RefCell::new(Some(Held { socket, kept }));
-                let (taken, options) = (Notify::new(), plan.options);
-                let idle = Rc::new(Idle { held, taken, since, until, options });
+                let idle = Rc::new(Idle { held, taken: Notify::new(), since, until });
                 self.idle.borrow_mut().push(idle.clone());
                 Some(idle)
             }
@@ -357,7 +347,7 @@ impl Idle {
         let watched = poll_fn(|cx| {
             if let Some(held) = &mut *self.held.borrow_mut() {
                 while held.socket.watch(cx) {}
-                if held.socket.hung_up() {
+                if held.socket.is_ending() {
                     return Poll::Ready(Over::Closed);
                 }
             }

@@ -32,6 +32,7 @@ use crate::wire::alert::UNRECOGNIZED_NAME;
 use crate::wire::{Alpn, ClientHello};
 
 /// A connection that was just accepted.
+#[derive(Debug)]
 pub(super) struct Accepted {
     pub fd: OwnedFd,
     /// The client; `None` on a unix listener.
@@ -104,15 +105,15 @@ async fn arrive(
     };
     account.routed(&pool.state);
 
-    let options = TcpOptions::from(&listener.timeouts);
     let timeouts = relay::Timeouts {
         idle: listener.timeouts.idle,
         half_closed: listener.timeouts.half_closed,
+        liveness: TcpOptions::from(&listener.timeouts),
         lifetime_ends: listener.timeouts.lifetime.map(|age| (account.started() + age).into()),
     };
     // While it connects the session holds its pool, later its backend: never the configuration.
     drop(listener);
-    let way = Way { pool: &pool, connection: &connection, options: &options };
+    let way = Way { pool: &pool, connection: &connection };
     let reach = reach(&mut client, &mut bytes, alone, &way, account, &timeouts);
     match Box::pin(reach).await {
         Ok(connected) => Ok(Arrived { client, connected, first: bytes, timeouts }),
@@ -136,7 +137,7 @@ async fn reach(
     let (mut course, entry) = (Course::new(), account.entry().clone());
     let mut connected = connect_any(client, way, &mut course, account, &entry.order).await?;
     entry.comes_to(Stage::Relaying(connected.place.lease.backend().clone()));
-    if alone && way.pool.connect.replay_hello {
+    if alone && way.pool.replay_hello {
         let course = &mut course;
         let around = offer_around(client, &mut connected, bytes, way, course, account, timeouts);
         Box::pin(around).await?;

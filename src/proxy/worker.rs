@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::accept::{Acceptor, Place};
 use super::account::Account;
+use super::exchange::{Exchange, Inbox};
 use super::preread::Hellos;
 use super::ready::Stash;
 use super::roll::{Entry, Roll};
@@ -26,6 +27,9 @@ const SPREAD_SHARE: u32 = 5;
 
 /// How often sessions are closed while closing is spread.
 pub(super) const SPREAD_STEP: Duration = Duration::from_millis(20);
+
+/// Below every timeout that connections usually have.
+const BEAT: Duration = Duration::from_millis(200);
 
 /// What sessions get to close after an order, when everything must stop.
 const LAST_WORDS: Duration = Duration::from_millis(100);
@@ -43,11 +47,15 @@ pub(super) struct Worker {
     pub hellos: Hellos,
     /// Connections to backends that nobody uses yet.
     pub ready: Stash,
+    /// Ways to the other workers.
+    pub exchange: Exchange,
     rng: RefCell<fastrand::Rng>,
     next_id: Cell<u64>,
     snapshot: RefCell<Arc<Snapshot>>,
     /// Its sessions.
     pub roll: Roll,
+    /// [`Worker::beat`] runs.
+    beats: Cell<bool>,
     shortage_warned: Cell<Option<Instant>>,
 }
 
@@ -68,6 +76,7 @@ pub struct WorkerThread {
 pub fn start(
     index: usize,
     process: Arc<Process>,
+    hands: (Exchange, Inbox),
     snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> io::Result<WorkerThread> {
     let (started, has_started) = std::sync::mpsc::channel();
@@ -82,7 +91,7 @@ pub fn start(
         if started.send(Ok(runtime.handle().clone())).is_err() {
             return; // whoever started the worker has given up
         }
-        runtime.block_on(Worker::run(index, process, snapshots));
+        runtime.block_on(Worker::run(index, process, hands, snapshots));
         // What did not end in time is dropped with the runtime, and accounted for by its guards.
     })?;
     let ended = |_| io::Error::other("a worker thread ended as it started");
@@ -107,6 +116,7 @@ impl Worker {
     async fn run(
         index: usize,
         process: Arc<Process>,
+        (exchange, inbox): (Exchange, Inbox),
         mut snapshots: watch::Receiver<Arc<Snapshot>>,
     ) {
         let snapshot = snapshots.borrow_and_update().clone();
@@ -116,16 +126,19 @@ impl Worker {
             scratch: Scratch::default(),
             hellos: Hellos::default(),
             ready: Stash::default(),
+            exchange,
             rng: RefCell::new(fastrand::Rng::new()),
             next_id: Cell::new(first_id() + index as u64),
             snapshot: RefCell::new(snapshot),
             roll: Roll::default(),
+            beats: Cell::new(false),
             shortage_warned: Cell::new(None),
             process,
         });
         tokio::task::spawn_local(worker.clone().close_oldest_hellos());
         tokio::task::spawn_local(worker.clone().answer_queries());
         tokio::task::spawn_local(worker.clone().close_on_down());
+        let handed = tokio::task::spawn_local(inbox.run(worker.clone()));
         let mut acceptors: Vec<Rc<Acceptor>> = Vec::new();
         worker.reconcile(&mut acceptors).await;
         loop {
@@ -150,11 +163,15 @@ impl Worker {
         for acceptor in acceptors {
             acceptor.finished().await;
         }
+        if snapshots.has_changed().is_ok() {
+            // An error is a panic in the task, which has been reported as such.
+            let _panicked = handed.await;
+        }
         tokio::join!(worker.close_ready(LAST_WORDS), worker.drain(phases));
     }
 
-    /// Makes the listening sockets and what is kept ready those of the snapshot. Only when those that are not in it any
-    /// more are closed has the snapshot been taken over.
+    /// Makes the listening sockets and what is kept ready those of the snapshot. Only when the
+    /// sockets that are not in it any more are closed has the snapshot been taken over.
     async fn reconcile(self: &Rc<Self>, acceptors: &mut Vec<Rc<Acceptor>>) {
         let snapshot = self.snapshot.borrow().clone();
         self.keep_ready(&snapshot);
@@ -195,6 +212,9 @@ impl Worker {
         account: Account,
         place: Place,
     ) {
+        if !self.beats.replace(true) {
+            tokio::task::spawn_local(self.clone().beat());
+        }
         let enrolled = Enrolled::new(self, account.entry());
         tokio::task::spawn_local(async move {
             let mut account = account;
@@ -205,6 +225,19 @@ impl Worker {
             drop(account);
             drop(place);
         });
+    }
+
+    /// Keeps a timer ahead of all others while connections come. A timer that is armed to fire before
+    /// the others makes tokio write to its own event queue, to wake a thread that is awake.
+    async fn beat(self: Rc<Self>) {
+        loop {
+            let before = self.next_id.get();
+            tokio::time::sleep(BEAT).await;
+            if self.next_id.get() == before {
+                self.beats.set(false);
+                return;
+            }
+        }
     }
 
     /// Closes the oldest unfinished hello here when another worker asks for it.

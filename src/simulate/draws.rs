@@ -31,6 +31,8 @@ pub(super) enum Stream {
     Checks = 2,
     /// Gaps between arrivals.
     Arrivals = 3,
+    /// Waits when all backends have been tried.
+    Backoff = 4,
 }
 
 /// A generator for one purpose.

@@ -8,9 +8,10 @@
 //! - **Load.** Open loop: requests arrive by a Poisson process, whatever becomes of them. Closed
 //!   loop: each client has one request at a time, and issues the next when the answer has come and
 //!   it has thought for a while. All clients start at time 0, in order.
-//! - **Way.** A pick takes no time. The request reaches its backend a hop later; the answer reaches
-//!   the client a hop after it was ready. The backend counts as busy with it, in what policies
-//!   see, from the pick until then.
+//! - **Way.** A pick takes no time. The request reaches its backend a hop later, together with the
+//!   attempt to connect, whose success or failure the balancer knows after another hop; the answer
+//!   reaches the client a hop after it was ready. The backend counts as busy with it, in what
+//!   policies see, from the pick until then.
 //! - **Backend.** It serves as many requests at once as it has slots; the others wait in one line,
 //!   first in, first out. A slow one takes a factor longer, a stalling one some time longer, with
 //!   the slot held.
@@ -19,12 +20,18 @@
 //! - **Death.** A killed backend resets what it has and refuses what comes: its host lives. A
 //!   vanished one is silent: connecting runs into its timeout, and what it had is lost when
 //!   TCP_USER_TIMEOUT is over. A request that was with its backend is never sent again, as a
-//!   balancer of connections cannot; one that failed to connect goes to another backend, up to the
-//!   number of attempts. A client of a closed loop whose request failed comes back after
-//!   [`FAILURE_PAUSE`].
-//! - **Checks** run by [`Schedule`](crate::health::Schedule), [`Check`](crate::health::Check) and
-//!   [`in_panic`](crate::health::in_panic), from all backends up. Slots do not matter to them: the
-//!   kernel answers.
+//!   balancer of connections cannot. A client of a closed loop whose request failed comes back
+//!   after [`FAILURE_PAUSE`].
+//! - **Attempts** follow the rules of the data plane, within the same
+//!   [`RetryBudget`](crate::health::budget::RetryBudget): on different backends, then again after a
+//!   [`Backoff`](crate::health::backoff::Backoff), and beside one that takes long where
+//!   [`HedgeAfter`](crate::health::connect::HedgeAfter) says so. The first at the door of a backend
+//!   that lives has the request served. One that was overtaken although it had its time counts as
+//!   a failure, and as load until it would have timed out.
+//! - **States** are a [`Standing`](crate::health::Standing) each, from all backends up: by checks,
+//!   on their [`Schedule`](crate::health::Schedule), to which slots do not matter, since the
+//!   kernel answers; and by failed connects, with ejection, trials and slow start. Control looks
+//!   at the moment it is asked to.
 //! - **Chance.** What befalls a request is a function of the seed and of its number, so every
 //!   policy of a run meets the very same arrivals, keys and service times.
 //!
@@ -57,8 +64,9 @@ pub use distribution::Distribution;
 pub use report::Report;
 pub use scenario::{Scenario, ScenarioError};
 
-use crate::balance::{Policy, Spec};
+use crate::balance::Spec;
 use crate::limits::{SIMULATE_REQUESTS, SIMULATE_STEPS, SIMULATE_TIME};
+use pool::Tables;
 use world::{Bounds, World};
 
 /// How long a client of a closed loop waits after a failure, besides thinking. Without it, clients
@@ -84,7 +92,7 @@ pub enum RunError {
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
-    policies: Vec<(Spec, Policy)>,
+    policies: Vec<(Spec, Tables)>,
 }
 
 impl Simulation {
@@ -103,7 +111,7 @@ impl Simulation {
             if specs[..index].contains(spec) {
                 return Err(ScenarioError::PolicyTwice(spec.policy));
             }
-            policies.push((*spec, pool::build(spec, &scenario)?));
+            policies.push((*spec, Tables::new(spec, &scenario)?));
         }
         Ok(Simulation { scenario, policies })
     }
@@ -123,8 +131,8 @@ impl Simulation {
     }
 
     fn run_within(&self, bounds: Bounds) -> Result<Vec<Report>, RunError> {
-        let one = |(spec, policy): &(Spec, Policy)| {
-            World::new(&self.scenario, spec, policy, bounds).run()
+        let one = |(spec, tables): &(Spec, Tables)| {
+            World::new(&self.scenario, spec, tables, bounds).run()
         };
         self.policies.iter().map(one).collect()
     }

@@ -6,6 +6,7 @@ use super::scenario::Scenario;
 use super::timeline::Timeline;
 use crate::balance::PolicyKind;
 use crate::health::State;
+use crate::health::standing::Reason;
 
 pub use super::probes::Moved;
 pub use super::timeline::Load;
@@ -25,15 +26,21 @@ pub struct Report {
     pub open: u64,
     /// Attempts after a failed one.
     pub retries: u64,
+    /// Attempts beside one that took long.
+    pub hedges: u64,
+    /// Retries and hedges that the budget did not allow.
+    pub exhausted: u64,
     /// How long it took: until the last answer, or as long as it was to take.
     pub elapsed: Duration,
     /// Of the completed requests; `None` if there are none.
     pub latency: Option<Latencies>,
+    /// The same until a connection was established, of those that were.
+    pub connect: Option<Latencies>,
     /// In the order of the scenario.
     pub backends: Vec<BackendReport>,
     /// The backend with the most attempts for its weight ÷ the mean; `None` without attempts.
     pub max_over_mean: Option<f64>,
-    /// What checks have changed, in order.
+    /// What checks and failed connects have changed, in order.
     pub changes: Vec<Change>,
     /// The most keys that one change has moved, as a share; `None` for policies that do not hash.
     pub keys_moved: Option<f64>,
@@ -96,9 +103,11 @@ pub struct BackendReport {
     pub refused: u64,
     /// The most it had at once.
     pub most_active: u32,
+    /// How often it was ejected.
+    pub ejections: u64,
 }
 
-/// A backend went up or down, as far as the pool knows.
+/// A backend went up or down or was ejected, as far as the pool knows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// When.
@@ -107,9 +116,11 @@ pub struct Change {
     pub backend: usize,
     /// What it is now.
     pub state: State,
+    /// What brought it about.
+    pub reason: Reason,
     /// Whether states are ignored from now on.
     pub panic: bool,
-    /// What that did to keys; `None` for policies that do not hash.
+    /// What that did to keys; `None` for policies that do not hash, and if it was ejected before.
     pub moved: Option<Moved>,
 }
 
@@ -119,9 +130,13 @@ pub(super) struct Tally {
     policy: PolicyKind,
     pub offered: u64,
     pub retries: u64,
+    pub hedges: u64,
+    pub exhausted: u64,
     failed: [u64; Failure::ALL.len()],
     /// In nanoseconds.
     latencies: Vec<u64>,
+    /// In nanoseconds.
+    connects: Vec<u64>,
     backends: Vec<BackendReport>,
     changes: Vec<Change>,
     timeline: Timeline,
@@ -136,13 +151,17 @@ impl Tally {
             completed: 0,
             refused: 0,
             most_active: 0,
+            ejections: 0,
         };
         Tally {
             policy,
             offered: 0,
             retries: 0,
+            hedges: 0,
+            exhausted: 0,
             failed: [0; Failure::ALL.len()],
             latencies: Vec::new(),
+            connects: Vec::new(),
             backends: scenario.backends.iter().map(|known| backend(known.weight)).collect(),
             changes: Vec::new(),
             timeline: Timeline::new(scenario.backends.len(), scenario.duration),
@@ -167,10 +186,15 @@ impl Tally {
         self.backends[index].refused += 1;
     }
 
+    /// A connection was established, so long after its request was issued.
+    pub fn connected(&mut self, took: Duration) {
+        self.connects.push(nanoseconds(took));
+    }
+
     /// A request was answered.
     pub fn completed(&mut self, index: usize, latency: Duration) {
         self.backends[index].completed += 1;
-        self.latencies.push(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        self.latencies.push(nanoseconds(latency));
     }
 
     /// A request failed.
@@ -180,6 +204,8 @@ impl Tally {
 
     /// A backend changed.
     pub fn changed(&mut self, change: Change) {
+        let ejected = matches!(change.reason, Reason::Ejected { .. });
+        self.backends[change.backend].ejections += u64::from(ejected);
         self.changes.push(change);
     }
 
@@ -198,9 +224,12 @@ impl Tally {
             failed: self.failed,
             open: open as u64,
             retries: self.retries,
+            hedges: self.hedges,
+            exhausted: self.exhausted,
             elapsed,
             max_over_mean: max_over_mean(&self.backends),
             latency: latencies(&mut self.latencies),
+            connect: latencies(&mut self.connects),
             backends: self.backends,
             keys_moved: hashes.then_some(most_moved),
             changes: self.changes,
@@ -214,6 +243,11 @@ impl Report {
     pub fn failures(&self) -> u64 {
         self.failed.iter().sum()
     }
+
+    /// Ejections, of all backends.
+    pub fn ejections(&self) -> u64 {
+        self.backends.iter().map(|backend| backend.ejections).sum()
+    }
 }
 
 /// Each by its weight: at equal weights the most attempts ÷ the mean.
@@ -224,6 +258,10 @@ fn max_over_mean(backends: &[BackendReport]) -> Option<f64> {
     let fair = attempts as f64 / f64::from(weight);
     let most = some().map(|backend| backend.picked as f64 / f64::from(backend.weight));
     (attempts > 0).then(|| most.fold(0.0, f64::max) / fair)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn latencies(all: &mut [u64]) -> Option<Latencies> {

@@ -4,6 +4,7 @@ use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
 use super::draws::Draw;
+use crate::health::outlier::Claim;
 use crate::limits::{ATTEMPTS_MAX, SIMULATE_IN_FLIGHT};
 
 /// Which one. Used again for another once it is done.
@@ -17,30 +18,75 @@ const _: () = assert!(SIMULATE_IN_FLIGHT <= u32::MAX as usize);
 pub(super) enum Stage {
     /// Nowhere: it is done.
     Done,
-    /// On the way to a backend, or back.
-    Travelling,
+    /// No backend has it yet.
+    Connecting,
     /// In a slot or in line.
     Inside,
+    /// On the way back, or lost and not given up yet.
+    Leaving,
 }
 
 /// A request under way.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Request {
     pub draw: Draw,
     /// What the policy hashes; 0 where it does not.
     pub hash: u64,
     /// When the client sent it.
     pub issued: Duration,
-    /// When the attempt under way began.
-    pub begun: Duration,
-    /// The backend it is at, or on the way to or from.
-    pub backend: usize,
     pub stage: Stage,
-    pub tried: Tried,
+    pub race: Race,
+    /// The backend that has it, once one does.
+    pub backend: usize,
+    /// When the attempt that brought it there began.
+    pub begun: Duration,
 }
 
-/// The backends that one request could not connect to.
-#[derive(Clone, Debug, Default)]
+/// The attempts of one request.
+#[derive(Debug, Default)]
+pub(super) struct Race {
+    /// Backends that are not to be tried again.
+    pub tried: Tried,
+    /// Attempts made so far.
+    pub made: usize,
+    /// How often all backends have been tried.
+    pub rounds: u32,
+    /// Attempts under way, the oldest first.
+    pub pending: Vec<Attempt>,
+    /// The number of the last attempt.
+    pub latest: u64,
+    /// When the next attempt starts beside those under way.
+    pub hedge_at: Option<Duration>,
+    /// When all attempts are given up.
+    pub ends: Duration,
+}
+
+/// An attempt that is under way, with its place on a backend.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    /// Of all attempts of the run: what is due of one that is over is about no other.
+    pub number: u64,
+    pub index: usize,
+    pub begun: Duration,
+    /// If it tries an ejected backend.
+    pub claim: Option<Claim>,
+}
+
+impl Race {
+    /// Whether this attempt is under way.
+    pub fn is_pending(&self, number: u64) -> bool {
+        self.pending.iter().any(|attempt| attempt.number == number)
+    }
+
+    /// Takes an attempt out that is under way.
+    pub fn remove(&mut self, number: u64) -> Option<Attempt> {
+        let at = self.pending.iter().position(|attempt| attempt.number == number)?;
+        Some(self.pending.remove(at))
+    }
+}
+
+/// The backends that one request has been to.
+#[derive(Debug, Default)]
 pub(super) struct Tried {
     indices: [u16; ATTEMPTS_MAX],
     count: usize,
@@ -53,6 +99,11 @@ impl Tried {
             *place = index;
             self.count += 1;
         }
+    }
+
+    /// Forgets all: they may be tried again.
+    pub fn clear(&mut self) {
+        self.count = 0;
     }
 
     pub fn count(&self) -> usize {

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use super::distribution::Distribution;
 use crate::balance::{BuildError, PolicyKind};
+use crate::health::connect::{Connect, HedgeAfter};
+use crate::health::outlier::{Rate, Terms, Thresholds};
 use crate::limits::{
-    ATTEMPTS_MAX, BACKENDS_PER_POOL, SIMULATE_FACTOR, SIMULATE_IN_FLIGHT, SIMULATE_INCIDENTS,
-    SIMULATE_KEYS, SIMULATE_RATE, SIMULATE_REQUESTS, SIMULATE_SINGLE_TIME, SIMULATE_SLOTS,
-    SIMULATE_TIME, WEIGHT_MAX,
+    ATTEMPTS_MAX, BACKENDS_PER_POOL, CONSECUTIVE_FAILURES_MAX, OUTLIER_WINDOW_MAX,
+    RETRY_BUDGET_MAX, SIMULATE_FACTOR, SIMULATE_IN_FLIGHT, SIMULATE_INCIDENTS, SIMULATE_KEYS,
+    SIMULATE_RATE, SIMULATE_REQUESTS, SIMULATE_SINGLE_TIME, SIMULATE_SLOTS, SIMULATE_TIME,
+    TRIAL_CONNECTIONS_MAX, WEIGHT_MAX,
 };
 
 /// A fleet, its clients and what befalls them.
@@ -33,10 +36,14 @@ pub struct Scenario {
     pub checks: Option<Checks>,
     /// In percent, as [`in_panic`](crate::health::in_panic) takes it.
     pub panic_threshold: Option<u8>,
-    /// Of one attempt to connect.
-    pub connect_timeout: Duration,
-    /// Different backends that a request is tried on, at most.
-    pub attempts: usize,
+    /// How requests get to a backend.
+    pub connect: Connect,
+    /// What failed connects do to a backend; `None`: nothing.
+    pub outlier: Option<Outlier>,
+    /// How long a backend that has come up gets less than its share.
+    pub slow_start: Option<Duration>,
+    /// Requests and attempts that one backend may have; `None`: any number.
+    pub max_connections: Option<u32>,
     /// Clients with an address of their own; each request comes from one of them.
     pub keys: u32,
     /// Share of the requests that come from the first of them, on top of its equal part.
@@ -54,11 +61,13 @@ pub struct Backend {
     pub factor: f64,
     /// How much longer it takes, each time.
     pub stall: Duration,
+    /// Used only when no other can be.
+    pub backup: bool,
 }
 
 impl Default for Backend {
     fn default() -> Self {
-        Backend { weight: 1, factor: 1.0, stall: Duration::ZERO }
+        Backend { weight: 1, factor: 1.0, stall: Duration::ZERO, backup: false }
     }
 }
 
@@ -81,6 +90,18 @@ pub struct Checks {
     pub timeout: Duration,
     pub rise: u32,
     pub fall: u32,
+}
+
+/// Passive detection, as `outlier` of a pool. A connection that is established has succeeded:
+/// there is no `early_close` here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlier {
+    /// What makes a backend an outlier.
+    pub thresholds: Thresholds,
+    /// How long ejections last, and how they end.
+    pub terms: Terms,
+    /// Backends that may be ejected at a time.
+    pub max_ejected_percent: u8,
 }
 
 /// Something that happens to a backend.
@@ -115,6 +136,8 @@ pub enum ScenarioError {
     Weight(u16),
     #[error("all weights are 0: nothing could be picked")]
     NoWeight,
+    #[error("all backends are backups: there is nothing that they stand in for")]
+    NoProper,
     #[error("{0} slots; 1 to {SIMULATE_SLOTS} are possible")]
     Slots(usize),
     #[error("a backend {0} times slower; above 0 and at most {SIMULATE_FACTOR} is possible")]
@@ -145,10 +168,26 @@ pub enum ScenarioError {
     Thresholds,
     #[error("a panic threshold of {0} %; at most 100")]
     Panic(u8),
-    #[error("two hops take as long as the timeout of a {0}: nothing would ever connect")]
+    #[error("two hops take as long as the timeout of {0}: nothing would ever connect")]
     Hop(&'static str),
     #[error("{0} attempts; 1 to {ATTEMPTS_MAX} are possible")]
     Attempts(usize),
+    #[error("a retry budget of {0} %; at most {RETRY_BUDGET_MAX}")]
+    Budget(u8),
+    #[error("{0} failures in a row; 1 to {CONSECUTIVE_FAILURES_MAX} are possible")]
+    Consecutive(u16),
+    #[error("a failure rate of {0} %; 1 to 100 are possible")]
+    FailureRate(u8),
+    #[error("a window of {0} connections; 2 to {OUTLIER_WINDOW_MAX} are possible")]
+    Window(u16),
+    #[error("a volume of {volume}; 1 to {} are possible, half of the window", window / 2)]
+    Volume { volume: u16, window: u16 },
+    #[error("{0} trial connections; 1 to {TRIAL_CONNECTIONS_MAX} are possible")]
+    Trials(u8),
+    #[error("{0} % may be ejected; 1 to 100 are possible")]
+    Ejected(u8),
+    #[error("no connection to a backend at all; at least 1")]
+    NoConnections,
     #[error("{0} keys; 1 to {SIMULATE_KEYS} are possible")]
     Keys(u32),
     #[error("a hot key with a share of {0}; 0 to 1 are possible")]
@@ -182,8 +221,27 @@ impl Scenario {
                 fall: 3,
             }),
             panic_threshold: Some(0),
-            connect_timeout: second,
-            attempts: 3,
+            connect: Connect {
+                timeout: second,
+                attempts: 3,
+                total_timeout: 5 * second,
+                hedge_after: HedgeAfter::Off,
+                retry_budget: Some(20),
+            },
+            outlier: Some(Outlier {
+                thresholds: Thresholds {
+                    consecutive: Some(3),
+                    rate: Some(Rate { percent: 50, window: 100, volume: 20 }),
+                },
+                terms: Terms {
+                    base_ejection: 10 * second,
+                    max_ejection: 300 * second,
+                    trial_connections: 1,
+                },
+                max_ejected_percent: 50,
+            }),
+            slow_start: None,
+            max_connections: None,
             keys: 10_000,
             hot: 0.0,
             seed: 0,
@@ -194,7 +252,7 @@ impl Scenario {
     pub fn utilisation(&self) -> Option<f64> {
         let Load::Open(rate) = self.load else { return None };
         let mean = self.service.mean();
-        let serving = self.backends.iter().filter(|backend| backend.weight > 0);
+        let serving = self.backends.iter().filter(|b| b.weight > 0 && !b.backup);
         let speeds = serving.map(|b| self.slots as f64 / (mean * b.factor + b.stall.as_secs_f64()));
         Some(rate / speeds.sum::<f64>()).filter(|utilisation| utilisation.is_finite())
     }
@@ -203,10 +261,9 @@ impl Scenario {
     pub(super) fn validate(&self) -> Result<(), ScenarioError> {
         self.validate_backends()?;
         self.validate_load()?;
+        self.validate_connect()?;
         self.validate_checks()?;
-        if !(1..=ATTEMPTS_MAX).contains(&self.attempts) {
-            return Err(ScenarioError::Attempts(self.attempts));
-        }
+        self.validate_outlier()?;
         if !(1..=SIMULATE_KEYS).contains(&self.keys) {
             return Err(ScenarioError::Keys(self.keys));
         }
@@ -237,6 +294,12 @@ impl Scenario {
         }
         if self.backends.iter().all(|backend| backend.weight == 0) {
             return Err(ScenarioError::NoWeight);
+        }
+        if self.backends.iter().all(|backend| backend.backup) {
+            return Err(ScenarioError::NoProper);
+        }
+        if self.max_connections == Some(0) {
+            return Err(ScenarioError::NoConnections);
         }
         if self.incidents.len() > SIMULATE_INCIDENTS {
             return Err(ScenarioError::Incidents(self.incidents.len()));
@@ -278,14 +341,68 @@ impl Scenario {
         Ok(())
     }
 
-    fn validate_checks(&self) -> Result<(), ScenarioError> {
-        let round_trip = self.hop.saturating_mul(2);
-        if self.hop > SIMULATE_SINGLE_TIME || self.connect_timeout > SIMULATE_SINGLE_TIME {
+    fn validate_connect(&self) -> Result<(), ScenarioError> {
+        let Connect { timeout, attempts, total_timeout, hedge_after, retry_budget } = self.connect;
+        let hedge_after =
+            if let HedgeAfter::After(after) = hedge_after { Some(after) } else { None };
+        let times = [Some(self.hop), Some(timeout), Some(total_timeout), hedge_after];
+        if times.into_iter().chain([self.slow_start]).flatten().any(|t| t > SIMULATE_SINGLE_TIME) {
             return Err(ScenarioError::Time);
         }
-        if round_trip >= self.connect_timeout {
-            return Err(ScenarioError::Hop("connect"));
+        if self.round_trip() >= timeout {
+            return Err(ScenarioError::Hop("a connect"));
         }
+        if self.round_trip() >= total_timeout {
+            return Err(ScenarioError::Hop("all attempts"));
+        }
+        if !(1..=ATTEMPTS_MAX).contains(&attempts) {
+            return Err(ScenarioError::Attempts(attempts));
+        }
+        match retry_budget {
+            Some(percent) if percent > RETRY_BUDGET_MAX => Err(ScenarioError::Budget(percent)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Until a kernel has answered.
+    fn round_trip(&self) -> Duration {
+        self.hop.saturating_mul(2)
+    }
+
+    fn validate_outlier(&self) -> Result<(), ScenarioError> {
+        let Some(Outlier { thresholds, terms, max_ejected_percent }) = self.outlier else {
+            return Ok(());
+        };
+        if terms.base_ejection > SIMULATE_SINGLE_TIME || terms.max_ejection > SIMULATE_SINGLE_TIME {
+            return Err(ScenarioError::Time);
+        }
+        match thresholds.consecutive {
+            Some(count) if !(1..=CONSECUTIVE_FAILURES_MAX).contains(&count) => {
+                return Err(ScenarioError::Consecutive(count));
+            }
+            _ => {}
+        }
+        if let Some(Rate { percent, window, volume }) = thresholds.rate {
+            if !(1..=100).contains(&percent) {
+                return Err(ScenarioError::FailureRate(percent));
+            }
+            if !(2..=OUTLIER_WINDOW_MAX).contains(&window) {
+                return Err(ScenarioError::Window(window));
+            }
+            if !(1..=window / 2).contains(&volume) {
+                return Err(ScenarioError::Volume { volume, window });
+            }
+        }
+        if !(1..=TRIAL_CONNECTIONS_MAX).contains(&terms.trial_connections) {
+            return Err(ScenarioError::Trials(terms.trial_connections));
+        }
+        if !(1..=100).contains(&max_ejected_percent) {
+            return Err(ScenarioError::Ejected(max_ejected_percent));
+        }
+        Ok(())
+    }
+
+    fn validate_checks(&self) -> Result<(), ScenarioError> {
         if let Some(percent) = self.panic_threshold.filter(|&percent| percent > 100) {
             return Err(ScenarioError::Panic(percent));
         }
@@ -299,8 +416,8 @@ impl Scenario {
         if checks.rise == 0 || checks.fall == 0 {
             return Err(ScenarioError::Thresholds);
         }
-        if round_trip >= checks.timeout {
-            return Err(ScenarioError::Hop("check"));
+        if self.round_trip() >= checks.timeout {
+            return Err(ScenarioError::Hop("a check"));
         }
         Ok(())
     }

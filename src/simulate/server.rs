@@ -115,7 +115,7 @@ mod tests {
     fn slow_and_stalling() {
         let ms = Duration::from_millis;
         let check = |factor, stall, service, expected| {
-            let server = Server::new(Backend { weight: 1, factor, stall }, 1);
+            let server = Server::new(Backend { factor, stall, ..Backend::default() }, 1);
             assert_eq!(server.takes(service), expected);
         };
         check(1.0, ms(0), ms(20), ms(20));

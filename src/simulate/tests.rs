@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use super::report::Failure;
-use super::scenario::{Incident, Load, Turn};
+use super::scenario::{Incident, Load, Outlier, Turn};
 use super::*;
 use crate::balance::key::KeyKind;
 use crate::balance::{Bound, PolicyKind};
 use crate::health::State;
+use crate::health::connect::HedgeAfter;
+use crate::health::outlier::Rate;
 
+mod attempts;
+mod ejections;
 mod failures;
 mod known_answers;
 
@@ -43,6 +47,10 @@ fn assert_adds_up(report: &Report) {
     assert_eq!(report.offered, report.completed + report.failures() + report.open, "{report:?}");
     let completed: u64 = report.backends.iter().map(|backend| backend.completed).sum();
     assert_eq!(completed, report.completed);
+    let attempts: u64 = report.backends.iter().map(|backend| backend.picked).sum();
+    let turned_away = report.failed[Failure::NoBackend as usize];
+    let turned_away = turned_away + report.failed[Failure::Overload as usize];
+    assert_eq!(attempts, report.offered - turned_away + report.retries + report.hedges);
     let share: f64 = report.backends.iter().map(|backend| backend.share).sum();
     assert!((share - 1.0).abs() < 1e-9 || report.offered == 0, "{share}");
     assert_eq!(report.load.backends.len(), report.backends.len());
@@ -202,8 +210,25 @@ fn nonsense_is_refused() {
     check(&|s| s.checks.as_mut().unwrap().interval = Duration::ZERO, "a check interval of 0");
     check(&|s| s.checks.as_mut().unwrap().rise = 0, "rise and fall");
     check(&|s| s.panic_threshold = Some(101), "a panic threshold of 101 %");
-    check(&|s| s.attempts = 0, "0 attempts");
-    check(&|s| s.attempts = 17, "17 attempts");
+    check(&|s| s.connect.attempts = 0, "0 attempts");
+    check(&|s| s.connect.attempts = 17, "17 attempts");
+    check(&|s| s.connect.total_timeout = 2 * s.hop, "two hops take as long as the timeout of all");
+    check(&|s| s.connect.hedge_after = HedgeAfter::After(Duration::MAX), "a time longer");
+    check(&|s| s.connect.retry_budget = Some(101), "a retry budget of 101 %");
+    check(&|s| s.slow_start = Some(Duration::MAX), "a time longer");
+    check(&|s| s.max_connections = Some(0), "no connection to a backend at all");
+    check(&|s| s.backends.iter_mut().for_each(|b| b.backup = true), "all backends are backups");
+    let outlier = |change: &dyn Fn(&mut Outlier), expected: &str| {
+        check(&|s| change(s.outlier.as_mut().unwrap()), expected);
+    };
+    let rate = |percent, window, volume| Some(Rate { percent, window, volume });
+    outlier(&|o| o.thresholds.consecutive = Some(0), "0 failures in a row");
+    outlier(&|o| o.thresholds.rate = rate(0, 100, 20), "a failure rate of 0 %");
+    outlier(&|o| o.thresholds.rate = rate(50, 2001, 20), "a window of 2001 connections");
+    outlier(&|o| o.thresholds.rate = rate(50, 20, 11), "a volume of 11; 1 to 10 are possible");
+    outlier(&|o| o.terms.base_ejection = Duration::MAX, "a time longer");
+    outlier(&|o| o.terms.trial_connections = 0, "0 trial connections");
+    outlier(&|o| o.max_ejected_percent = 0, "0 % may be ejected");
     check(&|s| s.keys = 0, "0 keys");
     check(&|s| s.hot = f64::NAN, "a hot key");
     let dies = |backend| Incident { backend, at: SECOND, turn: Turn::Killed };

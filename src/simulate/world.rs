@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
+use race::Step;
+
 use super::agenda::Agenda;
 use super::draws::{self, Stream, stream};
-use super::pool::Pool;
+use super::pool::{Pool, Tables};
 use super::probes::Probes;
-use super::report::{Change, Failure, Report, Tally};
-use super::requests::{Request, RequestId, Requests, Stage, Tried};
+use super::report::{Failure, Report, Tally};
+use super::requests::{Race, Request, RequestId, Requests, Stage};
 use super::scenario::{Checks, Load, Scenario, Turn};
 use super::server::{Condition, Server};
 use super::{FAILURE_PAUSE, RunError, USER_TIMEOUT};
-use crate::balance::{Policy, Spec};
+use crate::balance::Spec;
 use crate::health::Schedule;
 use crate::limits::{SIMULATE_IN_FLIGHT, SIMULATE_REQUESTS, SIMULATE_STEPS, SIMULATE_TIME};
+
+mod race;
+mod watch;
 
 /// Backends that one step of a pick looks at.
 const LOOKS_PER_STEP: usize = 8;
@@ -39,20 +44,22 @@ enum Event {
     Arrival,
     /// A client of a closed load has thought.
     Thought,
-    /// A request is at the backend's door.
-    Reached(RequestId),
+    /// Something about an attempt of a request, by its number.
+    Attempt(RequestId, u64, Step),
+    /// A place is given back that an attempt had which was overtaken.
+    Expired(usize),
     /// A slot of a backend is done with a request, if the backend has not died meanwhile.
     Served { id: RequestId, index: usize, lives: u32 },
     /// The answer is with the client.
     Answered(RequestId),
-    /// An attempt to connect has failed.
-    Refused(RequestId),
     /// A request that died with its backend is given up.
     Lost(RequestId),
     /// A check of a backend is due.
     CheckDue(usize),
     /// It is over.
     Checked { index: usize, began: Duration, passed: bool },
+    /// A backend is to be looked at.
+    LookDue(usize),
     /// Something befalls a backend: the index of the incident.
     Incident(usize),
 }
@@ -67,7 +74,11 @@ pub(super) struct World<'a> {
     pool: Pool<'a>,
     servers: Vec<Server>,
     requests: Requests,
+    /// Attempts so far.
+    attempts: u64,
     schedules: Vec<Schedule>,
+    /// When each backend is to be looked at next, as far as that is on the agenda.
+    looks: Vec<Option<Duration>>,
     check_rng: fastrand::Rng,
     arrival_rng: fastrand::Rng,
     probes: Option<Probes>,
@@ -79,8 +90,8 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     /// At time 0, with the first events to come.
-    pub fn new(scenario: &'a Scenario, spec: &'a Spec, policy: &'a Policy, bounds: Bounds) -> Self {
-        let mut pool = Pool::new(scenario, spec, policy);
+    pub fn new(scenario: &'a Scenario, spec: &'a Spec, tables: &'a Tables, bounds: Bounds) -> Self {
+        let mut pool = Pool::new(scenario, spec, tables);
         let count = scenario.backends.len();
         let schedule = |index| {
             let Checks { interval, fast_interval, .. } = scenario.checks?;
@@ -96,6 +107,8 @@ impl<'a> World<'a> {
             pool,
             servers: scenario.backends.iter().map(|b| Server::new(*b, scenario.slots)).collect(),
             requests: Requests::default(),
+            attempts: 0,
+            looks: vec![None; count],
             schedules: (0..count).filter_map(schedule).collect(),
             check_rng: stream(scenario.seed, Stream::Checks),
             arrival_rng: stream(scenario.seed, Stream::Arrivals),
@@ -163,16 +176,17 @@ impl<'a> World<'a> {
                 self.expect_arrival();
             }
             Event::Thought => self.issue(),
-            Event::Reached(id) => self.reached(id),
+            Event::Attempt(id, number, step) => self.step(id, number, step),
+            Event::Expired(index) => self.give_back(index),
             Event::Served { id, index, lives } => self.served(id, index, lives),
             Event::Answered(id) => self.answered(id),
-            Event::Refused(id) => self.refused(id),
             Event::Lost(id) => {
-                self.give_back(id);
+                self.give_back(self.requests[id].backend);
                 self.fail(id, Failure::Lost);
             }
             Event::CheckDue(index) => self.check(index),
             Event::Checked { index, began, passed } => self.checked(index, began, passed),
+            Event::LookDue(index) => self.look(index),
             Event::Incident(index) => self.befall(index),
         }
     }
@@ -205,57 +219,21 @@ impl<'a> World<'a> {
         }
         let draw = draws::request(self.scenario, number);
         let hash = if self.spec.policy.hashes() { draw.client.hash(self.spec) } else { 0 };
+        let ends = self.now + self.scenario.connect.total_timeout;
         let id = self.requests.insert(Request {
             draw,
             hash,
             issued: self.now,
-            begun: self.now,
+            stage: Stage::Connecting,
+            race: Race { ends, ..Race::default() },
             backend: 0,
-            stage: Stage::Travelling,
-            tried: Tried::default(),
+            begun: self.now,
         });
-        self.attempt(id);
-    }
-
-    /// As the data plane does it: picks among what has not been tried, while attempts are left.
-    fn attempt(&mut self, id: RequestId) {
-        let request = &mut self.requests[id];
-        let tried = request.tried.count();
-        let mut picked = None;
-        if tried < self.scenario.attempts {
-            picked = self.pool.pick(self.now, &request.tried, request.hash);
-            self.steps += (self.servers.len() / LOOKS_PER_STEP) as u64;
-        }
-        let Some(index) = picked else {
-            let failure = if tried == 0 { Failure::NoBackend } else { Failure::Connect };
-            self.fail(id, failure);
-            return;
-        };
-        (request.backend, request.begun) = (index, self.now);
-        self.tally.retries += u64::from(tried > 0);
-        let active = self.pool.take(index);
-        self.tally.picked(self.now, index, active);
-        self.after(self.scenario.hop, Event::Reached(id));
-    }
-
-    fn reached(&mut self, id: RequestId) {
-        let (index, begun) = (self.requests[id].backend, self.requests[id].begun);
-        match self.servers[index].condition() {
-            Condition::Alive => {
-                self.requests[id].stage = Stage::Inside;
-                if self.servers[index].admit(id) {
-                    self.start(id);
-                }
-            }
-            Condition::Dead => self.after(self.scenario.hop, Event::Refused(id)),
-            Condition::Gone => {
-                self.agenda.at(begun + self.scenario.connect_timeout, Event::Refused(id));
-            }
-        }
+        self.connect(id);
     }
 
     /// A request got a slot.
-    fn start(&mut self, id: RequestId) {
+    fn serve(&mut self, id: RequestId) {
         let request = &self.requests[id];
         let index = request.backend;
         let server = &self.servers[index];
@@ -271,28 +249,19 @@ impl<'a> World<'a> {
         }
         let next = server.release();
         if let Some(next) = next {
-            self.start(next);
+            self.serve(next);
         }
-        self.requests[id].stage = Stage::Travelling;
+        self.requests[id].stage = Stage::Leaving;
         self.after(self.scenario.hop, Event::Answered(id));
     }
 
     fn answered(&mut self, id: RequestId) {
-        self.give_back(id);
-        let request = &self.requests[id];
-        let (index, think) = (request.backend, request.draw.think);
-        self.pool.took(self.now, index, self.now - request.begun);
-        self.tally.completed(index, self.now - request.issued);
+        let &Request { backend, begun, issued, draw, .. } = &self.requests[id];
+        self.give_back(backend);
+        self.pool.took(self.now, backend, self.now - begun);
+        self.tally.completed(backend, self.now - issued);
         self.requests.remove(id);
-        self.ponder(think);
-    }
-
-    fn refused(&mut self, id: RequestId) {
-        self.give_back(id);
-        let request = &mut self.requests[id];
-        request.tried.add(request.backend);
-        self.tally.refused(request.backend);
-        self.attempt(id);
+        self.ponder(draw.think);
     }
 
     fn fail(&mut self, id: RequestId, failure: Failure) {
@@ -302,8 +271,7 @@ impl<'a> World<'a> {
         self.ponder(think + FAILURE_PAUSE);
     }
 
-    fn give_back(&mut self, id: RequestId) {
-        let index = self.requests[id].backend;
+    fn give_back(&mut self, index: usize) {
         let active = self.pool.give_back(index);
         self.tally.given_back(self.now, index, active);
     }
@@ -320,33 +288,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A kernel answers in two hops, with yes or no; nobody does not.
-    fn check(&mut self, index: usize) {
-        let Some(checks) = self.scenario.checks else { return };
-        let condition = self.servers[index].condition();
-        let silent = condition == Condition::Gone;
-        let takes = if silent { checks.timeout } else { self.scenario.hop * 2 };
-        let (began, passed) = (self.now, condition == Condition::Alive);
-        self.after(takes, Event::Checked { index, began, passed });
-    }
-
-    fn checked(&mut self, index: usize, began: Duration, passed: bool) {
-        if let Some(state) = self.pool.checked(index, passed) {
-            let (pool, count) = (&mut self.pool, self.servers.len());
-            let moved = self.probes.as_mut().map(|probes| {
-                self.steps += (probes.len() * (1 + count / LOOKS_PER_STEP)) as u64;
-                probes.look(pool, index)
-            });
-            let panic = self.pool.in_panic();
-            self.tally.changed(Change { at: self.now, backend: index, state, panic, moved });
-        }
-        let in_doubt = self.pool.in_doubt(index);
-        self.schedules[index].advance(began, in_doubt, &mut self.check_rng);
-        // A check that took longer than the interval is followed by the next at once.
-        let due = self.schedules[index].due().max(self.now);
-        self.agenda.at(due, Event::CheckDue(index));
-    }
-
     fn befall(&mut self, incident: usize) {
         let incident = self.scenario.incidents[incident];
         let (condition, wait) = match incident.turn {
@@ -360,7 +301,7 @@ impl<'a> World<'a> {
         };
         self.steps += self.requests.places() as u64;
         for id in self.requests.inside(incident.backend) {
-            self.requests[id].stage = Stage::Travelling;
+            self.requests[id].stage = Stage::Leaving;
             self.after(wait, Event::Lost(id));
         }
         self.servers[incident.backend].die(condition);

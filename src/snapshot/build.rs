@@ -113,6 +113,8 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         backends,
         up_weight: AtomicU32::new(0),
         connect: pool.connect,
+        ready: pool.ready,
+        replay_hello: pool.replay_hello,
         health: pool.health.clone(),
         slow_start: pool.slow_start,
         on_down: pool.on_down,

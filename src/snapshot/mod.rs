@@ -206,22 +206,16 @@ impl Snapshot {
         found.map(|backend| (pool, backend)).ok_or(Unchanged::NoBackend)
     }
 
-    /// The pools to which connections are kept ready: those that want it and that a listener leads
-    /// to, each once with the first such listener.
-    pub fn kept_ready(&self) -> Vec<(&Arc<Pool>, &Listener)> {
+    /// The pools to which connections are kept ready, each once: those that want it and that a
+    /// listener leads to.
+    pub fn kept_ready(&self) -> Vec<&Arc<Pool>> {
         let mut seen = AHashSet::new();
-        let mut kept = Vec::new();
-        if self.pools.iter().all(|pool| pool.connect.ready == 0) {
-            return kept;
+        if self.pools.iter().all(|pool| pool.ready.count == 0) {
+            return Vec::new();
         }
-        for listener in self.listeners.iter().map(|entrance| &*entrance.listener) {
-            for pool in listener.actions.iter().flat_map(Lead::pools) {
-                if pool.connect.ready > 0 && seen.insert(Arc::as_ptr(pool)) {
-                    kept.push((pool, listener));
-                }
-            }
-        }
-        kept
+        let leads = self.listeners.iter().flat_map(|entrance| &entrance.listener.actions);
+        let wants = |pool: &&Arc<Pool>| pool.ready.count > 0 && seen.insert(Arc::as_ptr(pool));
+        leads.flat_map(Lead::pools).filter(wants).collect()
     }
 
     /// The pool of this name.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::balance::{Policy, Spec};
-use crate::config::{Connect, HealthCheck, OnDown, Outlier, PanicThreshold, Queueing};
+use crate::config::{Connect, HealthCheck, OnDown, Outlier, PanicThreshold, Queueing, Ready};
 use crate::health::State;
 use crate::limits::ATTEMPTS_MAX;
 use crate::state::{BackendState, PoolState, Words};
@@ -41,6 +41,10 @@ pub struct Pool {
     pub(super) alike: bool,
     /// How backends are connected to.
     pub connect: Connect,
+    /// What is connected to them before anybody needs it.
+    pub ready: Ready,
+    /// Whether a hello whose backend ends the connection without a byte goes to another one.
+    pub replay_hello: bool,
     /// Active checks.
     pub health: Option<HealthCheck>,
     /// How long a backend that has come up gets less than its share.
@@ -164,7 +168,7 @@ impl Pool {
         let backend = &self.backends[index];
         let usable = backend.weight > 0 && backend.state.standing().is_usable();
         let in_use = !backend.backup || self.up_weight.load(Relaxed) == 0;
-        self.connect.ready > 0 && usable && in_use
+        self.ready.count > 0 && usable && in_use
     }
 
     /// Whether the state of its backends is to be ignored, as it is now. With a backup that is

@@ -176,7 +176,7 @@ impl BackendState {
         self.weight.store(weight.map_or(CONFIGURED, u32::from), Relaxed);
     }
 
-    /// Sets how much of its share it gets, 1 to [`FULL_PULL`](super::FULL_PULL). Control only.
+    /// Sets how much of its share it gets, 1 to [`FULL_PULL`](crate::balance::FULL_PULL). Control only.
     pub fn set_pull(&self, pull: u8) {
         self.seat.word().set_pull(pull);
     }
@@ -229,6 +229,13 @@ impl BackendState {
     pub fn lease_for_trial(self: &Arc<Self>) -> Result<Lease, Full> {
         let lease = self.lease()?;
         lease.trial.replace(Some(self.passive.trials.claim().ok_or(Full::Backend)?));
+        Ok(lease)
+    }
+
+    /// As [`BackendState::lease`]; if the backend may be tried at the moment, by this connection.
+    pub fn lease_trying(self: &Arc<Self>) -> Result<Lease, Full> {
+        let lease = self.lease()?;
+        lease.trial.replace(self.passive.trials.claim());
         Ok(lease)
     }
 

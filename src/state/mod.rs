@@ -31,4 +31,4 @@ pub use ready::{Kept, ReadyCounts};
 pub use record::{Asked, Attempt, LogMessage, Record};
 pub use registry::Registry;
 pub use session::{Queries, Query, SessionReport, SessionReports, Stage};
-pub use standing::{FULL_PULL, Standing, Words};
+pub use standing::{Standing, Words};

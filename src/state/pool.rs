@@ -39,6 +39,8 @@ pub struct PoolState {
     ready: Padded<AtomicU32>,
     /// Backends that warm up. Control writes, picks read.
     warming: AtomicU32,
+    /// Backends that are ejected and may be tried. Control writes, picks read.
+    trying: AtomicU32,
     /// The beginning of time for `latency`.
     created: Instant,
     /// The mean over its backends. Any worker writes, in pools that balance by latency.
@@ -111,6 +113,7 @@ impl PoolState {
             closings,
             ready: Padded::default(),
             warming: AtomicU32::new(0),
+            trying: AtomicU32::new(0),
             created: Instant::now(),
             latency: Padded::default(),
             shards: Sharded::new(workers),
@@ -151,6 +154,16 @@ impl PoolState {
     /// Sets how many of its backends warm up. Control only.
     pub fn set_warming(&self, count: u32) {
         self.warming.store(count, Relaxed);
+    }
+
+    /// Whether any of its backends is ejected and may be tried by a few connections.
+    pub fn trying(&self) -> bool {
+        self.trying.load(Relaxed) > 0
+    }
+
+    /// Sets how many of its backends may be tried. Control only.
+    pub fn set_trying(&self, count: u32) {
+        self.trying.store(count, Relaxed);
     }
 
     /// Has the sessions of a backend closed, one after the other, the last one after this time.

@@ -63,6 +63,8 @@ pub struct Process {
 pub struct WorkerState {
     /// Its sessions. The worker writes.
     pub active: AtomicU32,
+    /// Connections handed to it that it has not taken yet. Any worker writes.
+    pub incoming: AtomicU32,
     /// Share of the last second it was not waiting, in thousandths. Control writes.
     pub busy_permille: AtomicU32,
     /// Newest generation it has taken over. The worker writes.
@@ -80,6 +82,7 @@ impl Default for WorkerState {
     fn default() -> Self {
         WorkerState {
             active: AtomicU32::new(0),
+            incoming: AtomicU32::new(0),
             busy_permille: AtomicU32::new(0),
             generation: AtomicU64::new(0),
             oldest_hello: AtomicU64::new(u64::MAX),

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCs
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::AdminState;
+use crate::balance::FULL_PULL;
 use crate::health::State;
-
-/// The pull of a backend that gets its full share; less while it warms up.
-pub const FULL_PULL: u8 = 100;
 
 /// Words allocated at once.
 const CHUNK: usize = 64;

@@ -21,11 +21,21 @@ pub struct TcpOptions {
 /// Unanswered keepalive probes that end a connection.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Sets the options. On a listening socket they are inherited by every connection it accepts,
-/// which saves setting them one by one.
+/// Sets the options, and that nothing small is held back. On a listening socket they are inherited
+/// by every connection it accepts, which saves setting them one by one.
 pub fn set_tcp_options(fd: impl AsFd, options: &TcpOptions) -> io::Result<()> {
+    set_nodelay(&fd)?;
+    set_liveness(fd, options)
+}
+
+/// Holds nothing back that is small.
+pub fn set_nodelay(fd: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(fd, true)?)
+}
+
+/// Sets the options alone.
+pub fn set_liveness(fd: impl AsFd, options: &TcpOptions) -> io::Result<()> {
     let fd = fd.as_fd();
-    sockopt::set_tcp_nodelay(fd, true)?;
     sockopt::set_socket_keepalive(fd, options.keepalive.is_some())?;
     if let Some(idle) = options.keepalive {
         let idle = idle.clamp(Duration::from_secs(1), KEEPALIVE_MAX);
@@ -78,6 +88,13 @@ pub fn discard(fd: impl AsFd) -> io::Result<usize> {
 /// Writes what fits of `bytes`, never raising SIGPIPE.
 pub fn write(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+}
+
+/// As [`write`], where more follows at once, or the end of stream: the last of it is held back so
+/// that they share a packet.
+pub fn write_more(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::MORE;
+    Ok(rustix::net::send(fd, bytes, flags)?)
 }
 
 /// Sends FIN.

@@ -116,12 +116,19 @@ fn attempts_are_bounded_and_different_while_there_are_others() {
 }
 
 #[test]
-fn one_backend_is_tried_once() {
-    let record = comes_to_nothing(&[&Backend::refusing()], "", 1);
+fn one_backend_is_tried_as_often_as_allowed() {
+    let record = comes_to_nothing(&[&Backend::refusing()], "connect: { attempts: 1 }", 1);
     assert_eq!(record.attempts()[0].1, "refused");
-    let record = comes_to_nothing(&[&Backend::black_hole()], "connect: { timeout: 100ms }", 1);
+    let keys = "connect: { attempts: 1, timeout: 100ms }";
+    let record = comes_to_nothing(&[&Backend::black_hole()], keys, 1);
     assert_eq!(record.attempts()[0].1, "timeout");
     assert!(record.number("duration_ms") >= 100.0);
+    let refusing = Backend::refusing();
+    let pointsman = Pointsman::start(&one_listener("", &[&refusing.address()], ""));
+    pointsman.connect("edge").expect_end();
+    let attempts = pointsman.access_log(1)[0].attempts();
+    assert_eq!(attempts.len(), 3, "{attempts:?}");
+    assert!(attempts.iter().all(|(_, outcome)| outcome == "refused"));
 }
 
 #[test]
@@ -131,8 +138,8 @@ fn a_unix_socket_that_is_not_there_is_refused() {
     let mut client = pointsman.connect("edge");
     client.expect_end();
     let record = pointsman.access_log(1).remove(0);
-    assert_eq!(record.attempts().len(), 1);
-    assert_eq!(record.attempts()[0].1, "refused");
+    assert_eq!(record.attempts().len(), 2);
+    assert!(record.attempts().iter().all(|(_, outcome)| outcome == "refused"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod harness;
 mod namespace;
 
 mod needs_root {
+    mod black_hole;
     mod connecting;
     mod vanishing;
 }

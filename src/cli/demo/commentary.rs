@@ -79,13 +79,16 @@ impl Commentary {
         let mut out = String::new();
         for (name, state) in states {
             let Some(backend) = self.backends.iter_mut().find(|b| b.name == name) else { continue };
-            if std::mem::replace(&mut backend.state, *state) == *state {
+            let before = std::mem::replace(&mut backend.state, *state);
+            if before == *state {
                 continue;
             }
-            let what = match state {
-                State::Up => "passed two checks: it is up and gets its share",
-                State::Down => "failed two checks: it is down and gets nothing",
-                _ => "is not checked yet",
+            let what = match (before, state) {
+                (State::Ejected, State::Up) => "passed a check: it is back and gets its share",
+                (_, State::Up) => "passed two checks: it is up and gets its share",
+                (_, State::Down) => "failed two checks: it is down and gets nothing",
+                (_, State::Ejected) => "refused three clients: it is ejected and gets nothing",
+                (_, State::Unknown) => "is not checked yet",
             };
             out.push_str(&line(self.began, now, &format!("balancer  {name} {what}")));
         }

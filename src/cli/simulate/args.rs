@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use clap::{ArgGroup, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 
+use super::pool::PoolArgs;
 use super::values::{
-    Threshold, keys, parse_bound, parse_headroom, parse_moment, parse_panic, parse_rate,
-    parse_slow, parse_stall, policies,
+    parse_backend, parse_headroom, parse_moment, parse_rate, parse_slow, parse_stall, policies,
 };
-use crate::balance::key::KeyKind;
-use crate::balance::{Bound, PolicyKind, Spec};
+use crate::balance::{PolicyKind, Spec};
 use crate::simulate::Distribution;
-use crate::simulate::scenario::{Backend, Checks, Incident, Load, Scenario, ScenarioError, Turn};
+use crate::simulate::scenario::{Backend, Incident, Load, Scenario, ScenarioError, Turn};
 use crate::simulate::units::{parse_share, parse_time};
 
 /// What is asked: a run, or a sum.
@@ -124,7 +123,7 @@ const COUNT: std::ops::RangeInclusive<i64> = 1..=COUNT_MAX;
 
 /// Replay a workload against balancing policies on a virtual clock; opens no socket
 ///
-/// Runs the policies and health checks of the data plane themselves. Every policy meets the same
+/// Runs the policies, checks, ejections, retries and hedges of the data plane themselves. Every policy meets the same
 /// arrivals and service times, and equal seeds give equal results. Times are like 0.2ms, 20ms or
 /// 2s, shares like 0.1 or 10%, and backends are numbered from 1.
 #[derive(Debug, Args)]
@@ -177,6 +176,10 @@ pub struct Workload {
     #[arg(long, value_name = "W,…", value_delimiter = ',')]
     pub weights: Vec<u16>,
 
+    /// Backend K is a backup, used only when no other can be; may be repeated
+    #[arg(long, value_name = "K", value_parser = parse_backend)]
+    pub backup: Vec<usize>,
+
     /// Backend K takes FACTOR times as long; may be repeated
     #[arg(long, value_name = "K:FACTOR", value_parser = parse_slow)]
     pub slow: Vec<(usize, f64)>,
@@ -213,67 +216,6 @@ pub struct Workload {
     pub pool: PoolArgs,
 }
 
-/// What the configuration of a pool would say.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "As in the configuration of a pool")]
-pub struct PoolArgs {
-    /// `health.interval`
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
-    pub check_interval: Duration,
-
-    /// `health.fast_interval`; not above the interval
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
-    pub check_fast_interval: Duration,
-
-    /// `health.timeout`
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
-    pub check_timeout: Duration,
-
-    /// `health.rise`
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub rise: u32,
-
-    /// `health.fall`
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub fall: u32,
-
-    /// `health: off`
-    #[arg(long, conflicts_with_all = ["check_interval", "check_fast_interval", "check_timeout", "rise", "fall"])]
-    pub no_checks: bool,
-
-    /// `panic_threshold`
-    #[arg(long, value_name = "N|off", default_value = "0", value_parser = parse_panic)]
-    pub panic_threshold: Threshold,
-
-    /// `connect.timeout`
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
-    pub connect_timeout: Duration,
-
-    /// `connect.attempts`
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub attempts: usize,
-
-    /// What hash policies hash
-    #[arg(long, value_name = "KEY", default_value = "source", value_parser = keys())]
-    pub key: KeyKind,
-
-    /// Clients with an address of their own; each request comes from one of them
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub keys: u32,
-
-    /// Share of the requests that come from one client alone
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share)]
-    pub hot: f64,
-
-    /// `balance.table_size`, of maglev
-    #[arg(long, value_name = "N", default_value_t = 65_537)]
-    pub table_size: usize,
-
-    /// `balance.bounded_load`, of hash policies
-    #[arg(long, value_name = "C", value_parser = parse_bound)]
-    pub bounded_load: Option<Bound>,
-}
-
 /// Why arguments that are each fine make no sense together.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum Nonsense {
@@ -295,23 +237,18 @@ impl Workload {
         };
         let scenario = Scenario::new(self.backends, self.slots, self.service, load);
         let pool = &self.pool;
-        let checks = Checks {
-            interval: pool.check_interval,
-            fast_interval: pool.check_fast_interval.min(pool.check_interval),
-            timeout: pool.check_timeout,
-            rise: pool.rise,
-            fall: pool.fall,
-        };
         Ok(Scenario {
             backends: self.backend_list(scenario.backends)?,
             hop: self.hop,
             requests: self.requests,
             duration: self.duration,
             incidents: self.incidents(),
-            checks: (!pool.no_checks).then_some(checks),
+            checks: pool.checks(),
             panic_threshold: pool.panic_threshold.0,
-            connect_timeout: pool.connect_timeout,
-            attempts: pool.attempts,
+            connect: pool.connect(),
+            outlier: pool.outlier(),
+            slow_start: pool.slow_start.0,
+            max_connections: pool.max_connections.0,
             keys: pool.keys,
             hot: pool.hot,
             seed: self.seed,
@@ -344,6 +281,9 @@ impl Workload {
         }
         for &(index, stall) in &self.stall {
             backends.get_mut(index).ok_or_else(|| missing(index))?.stall = stall;
+        }
+        for &index in &self.backup {
+            backends.get_mut(index).ok_or_else(|| missing(index))?.backup = true;
         }
         Ok(backends)
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::health::State;
+use crate::health::standing::Reason;
 use crate::simulate::report::{Failure, Latencies, Report};
 use crate::simulate::scenario::{Load, Scenario};
 
@@ -40,8 +41,12 @@ struct Policy {
     failures: Failures,
     open: u64,
     retries: u64,
+    hedges: u64,
+    budget_exhausted: u64,
+    ejections: u64,
     total_ms: f64,
     latency_ms: Option<Percentiles>,
+    connect_ms: Option<Percentiles>,
     max_over_mean: Option<f64>,
     keys_moved: Option<f64>,
     backends: Vec<Backend>,
@@ -75,6 +80,7 @@ struct Backend {
     completed: u64,
     connect_failures: u64,
     most_active: u32,
+    ejections: u64,
     /// Mean of what was under way, by column.
     load: Vec<f64>,
 }
@@ -84,6 +90,8 @@ struct Change {
     at_ms: f64,
     backend: usize,
     state: &'static str,
+    reason: &'static str,
+    ejected_for_ms: Option<f64>,
     panic: bool,
     keys_moved: Option<f64>,
     keys_moved_between_others: Option<f64>,
@@ -128,8 +136,12 @@ impl Policy {
             },
             open: report.open,
             retries: report.retries,
+            hedges: report.hedges,
+            budget_exhausted: report.exhausted,
+            ejections: report.ejections(),
             total_ms: ms(report.elapsed),
             latency_ms: report.latency.map(Percentiles::new),
+            connect_ms: report.connect.map(Percentiles::new),
             max_over_mean: report.max_over_mean,
             keys_moved: report.keys_moved,
             backends: backends(report),
@@ -149,6 +161,7 @@ fn backends(report: &Report) -> Vec<Backend> {
         completed: backend.completed,
         connect_failures: backend.refused,
         most_active: backend.most_active,
+        ejections: backend.ejections,
         load: load.clone(),
     })
     .collect()
@@ -163,10 +176,19 @@ impl Percentiles {
 
 impl Change {
     fn new(change: &crate::simulate::report::Change) -> Change {
+        let (reason, ejected_for) = match change.reason {
+            Reason::Checks => ("checks", None),
+            Reason::Ejected { lasts, .. } => ("failures", Some(lasts)),
+            Reason::Tried => ("trials", None),
+            Reason::Disproved => ("disproved", None),
+            Reason::Pardoned => ("pardoned", None),
+        };
         Change {
             at_ms: ms(change.at),
             backend: change.backend + 1,
             state: State::name(change.state),
+            reason,
+            ejected_for_ms: ejected_for.map(ms),
             panic: change.panic,
             keys_moved: change.moved.map(|moved| moved.all),
             keys_moved_between_others: change.moved.map(|moved| moved.between_others),

@@ -14,6 +14,7 @@ use crate::simulate::Simulation;
 mod args;
 mod chart;
 mod json;
+mod pool;
 mod sums;
 mod table;
 mod values;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::cli::table::{Align, Table};
 use crate::health::State;
-use crate::simulate::report::{Change, Failure, Report};
+use crate::health::standing::Reason;
+use crate::simulate::report::{Change, Failure, Latencies, Report};
 use crate::simulate::scenario::{Load, Scenario};
 use crate::simulate::units::Time;
 
@@ -15,49 +16,62 @@ const SHARES: usize = 6;
 /// Changes shown for a policy; `--format json` has them all.
 const CHANGES: usize = 10;
 
+/// A column: its header, what it shows of a report, and whether that is worth showing.
+type Column = (&'static str, fn(&Report) -> String, fn(&Report) -> bool);
+
+/// Shown for all policies if it is worth it for one; the shares follow.
+const COLUMNS: [Column; 15] = [
+    ("COMPLETED", |report| report.completed.to_string(), |_| true),
+    ("FAILED", |report| report.failures().to_string(), |_| true),
+    ("OPEN", |report| report.open.to_string(), |_| true),
+    ("TOTAL ms", |report| milliseconds(report.elapsed), |_| true),
+    ("MEAN ms", |report| of(report.latency, |latency| latency.mean), |_| true),
+    ("P50", |report| of(report.latency, |latency| latency.p50), |_| true),
+    ("P95", |report| of(report.latency, |latency| latency.p95), |_| true),
+    ("P99", |report| of(report.latency, |latency| latency.p99), |_| true),
+    ("MAX", |report| of(report.latency, |latency| latency.max), |_| true),
+    ("CONNECT P99", |report| of(report.connect, |connect| connect.p99), is_troubled),
+    ("RETRIES", |report| report.retries.to_string(), |report| report.retries > 0),
+    ("HEDGES", |report| report.hedges.to_string(), |report| report.hedges > 0),
+    ("EJECTED", |report| report.ejections().to_string(), |report| report.ejections() > 0),
+    ("MAX/MEAN", |report| ratio(report.max_over_mean), |_| true),
+    ("MOVED", |report| report.keys_moved.map_or_else(none, percent), |_| true),
+];
+
 pub fn render(scenario: &Scenario, reports: &[Report]) -> String {
     let mut text = said(scenario);
-    let mut table = Table::new(&[
-        ("POLICY", Align::Left),
-        ("COMPLETED", Align::Right),
-        ("FAILED", Align::Right),
-        ("OPEN", Align::Right),
-        ("TOTAL ms", Align::Right),
-        ("MEAN ms", Align::Right),
-        ("P50", Align::Right),
-        ("P95", Align::Right),
-        ("P99", Align::Right),
-        ("MAX", Align::Right),
-        ("MAX/MEAN", Align::Right),
-        ("MOVED", Align::Right),
-        ("SHARE %", Align::Left),
-    ]);
+    let shown = |column: &&Column| reports.iter().any(column.2);
+    let columns: Vec<&Column> = COLUMNS.iter().filter(shown).collect();
+    let headers = columns.iter().map(|column| (column.0, Align::Right));
+    let headers = [("POLICY", Align::Left)].into_iter().chain(headers);
+    let headers: Vec<_> = headers.chain([("SHARE %", Align::Left)]).collect();
+    let mut table = Table::new(&headers);
     for report in reports {
-        let none = || "-".to_owned();
-        let latency = |of: fn(&crate::simulate::report::Latencies) -> Duration| {
-            report.latency.as_ref().map_or_else(none, |latencies| milliseconds(of(latencies)))
-        };
-        table.row([
-            report.policy.name().to_owned(),
-            report.completed.to_string(),
-            report.failures().to_string(),
-            report.open.to_string(),
-            milliseconds(report.elapsed),
-            latency(|latencies| latencies.mean),
-            latency(|latencies| latencies.p50),
-            latency(|latencies| latencies.p95),
-            latency(|latencies| latencies.p99),
-            latency(|latencies| latencies.max),
-            report.max_over_mean.map_or_else(none, |ratio| format!("{ratio:.2}")),
-            report.keys_moved.map_or_else(none, percent),
-            shares(report),
-        ]);
+        let cells = columns.iter().map(|column| column.1(report));
+        let cells = [report.policy.name().to_owned()].into_iter().chain(cells);
+        table.row(cells.chain([shares(report)]));
     }
     text += &table.render();
     for report in reports {
         text += &events(report);
     }
     text
+}
+
+fn is_troubled(report: &Report) -> bool {
+    report.retries > 0 || report.hedges > 0
+}
+
+fn of(latencies: Option<Latencies>, which: fn(Latencies) -> Duration) -> String {
+    latencies.map_or_else(none, |latencies| milliseconds(which(latencies)))
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or_else(none, |ratio| format!("{ratio:.2}"))
+}
+
+fn none() -> String {
+    "-".to_owned()
 }
 
 /// Of each backend, or of a large pool the least and the most.
@@ -111,13 +125,13 @@ fn said(scenario: &Scenario) -> String {
     text
 }
 
-/// Why requests failed, and what checks have changed.
+/// Why requests failed, and what happened to backends.
 fn events(report: &Report) -> String {
     let failures = Failure::ALL.iter().zip(report.failed).filter(|&(_, count)| count > 0);
     let mut counts: Vec<String> =
         failures.map(|(failure, count)| format!("{} {count}", failure.name())).collect();
-    if report.retries > 0 {
-        counts.push(format!("retries {}", report.retries));
+    if report.exhausted > 0 {
+        counts.push(format!("retry budget exhausted {}", report.exhausted));
     }
     if counts.is_empty() && report.changes.is_empty() {
         return String::new();
@@ -136,18 +150,29 @@ fn events(report: &Report) -> String {
 }
 
 fn changed(change: &Change) -> String {
-    let Change { at, backend, state, panic, moved } = change;
+    let Change { at, backend, state, reason, panic, moved } = change;
     let seconds = at.as_secs_f64();
-    let mut text = format!("  {seconds:.2} s  backend {} {state}", backend + 1);
-    if let Some(moved) = moved {
+    let mut text = format!("  {seconds:.2} s  backend {} {state}{}", backend + 1, why(*reason));
+    if let Some(moved) = moved.filter(|moved| moved.all > 0.0) {
         let (all, others) = (percent(moved.all), percent(moved.between_others));
         let _ = write!(text, ": {all} of keys moved, {others} between the others");
     }
-    if *panic && *state == State::Down {
+    if *panic && *state != State::Up {
         text += "; panic: states are ignored";
     }
     text.push('\n');
     text
+}
+
+/// Where it is not the checks by their thresholds.
+fn why(reason: Reason) -> String {
+    match reason {
+        Reason::Checks => String::new(),
+        Reason::Ejected { causes, lasts, .. } => format!(" for {} ({causes})", Time(lasts)),
+        Reason::Tried => " (a trial succeeded)".to_owned(),
+        Reason::Disproved => " (a check passed)".to_owned(),
+        Reason::Pardoned => " (too few are left)".to_owned(),
+    }
 }
 
 /// With at most three digits behind the point, fewer for long times, and no zeros at the end.

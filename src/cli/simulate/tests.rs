@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::*;
 use crate::cli::args::Command;
 use crate::config;
-use crate::simulate::scenario::Checks;
+use crate::simulate::scenario::{Checks, Outlier, Scenario};
 
 fn parse(line: &str) -> Result<Simulate, String> {
     let words = ["pointsman", "simulate"].into_iter().chain(line.split_whitespace());
@@ -77,7 +77,11 @@ fn events_are_told() {
     let text = printed(line).unwrap();
     assert!(text.contains("4 backends of 4 slots, service exp:10ms, hop 0s, 200/s, 1m, seed 0\n"));
     assert!(text.contains("\nload 14.7 % of capacity\n"), "{text}");
-    assert!(text.contains("\nring: ") && text.contains(", retries "), "{text}");
+    for column in ["  CONNECT P99  RETRIES  EJECTED  MAX/MEAN ", "\nring: lost "] {
+        assert!(text.contains(column), "{text}");
+    }
+    assert!(!text.contains("HEDGES"), "there were none: {text}");
+    assert_eq!(text.matches("  backend 3 ejected for 10s (connect)").count(), 2, "{text}");
     assert!(text.contains(" of keys moved, 0.0 % between the others\n"), "{text}");
     assert_eq!(text.matches("  backend 3 down").count(), 2, "{text}");
     assert_eq!(text.matches("  backend 3 up").count(), 2, "{text}");
@@ -92,6 +96,29 @@ fn events_are_told() {
     let dead = printed(dead).unwrap();
     assert!(dead.contains("backend 1 down; panic: states are ignored\n"), "{dead}");
     assert!(dead.contains("\nleast_conn: connect_failed "), "{dead}");
+}
+
+/// Hedges and ejections as text and for programs, and the flags that end them.
+#[test]
+fn attempts_are_told() {
+    let line = "--policy round_robin --backends 3 --rate 300 --service 10ms --duration 10s \
+                --vanish 2@5s --no-chart";
+    let hedged = printed(&format!("{line} --hedge-after 50ms")).unwrap();
+    assert!(hedged.contains("  CONNECT P99  HEDGES  EJECTED  MAX/MEAN "), "{hedged}");
+    assert!(hedged.contains(" s  backend 2 ejected for 10s (late)\n"), "{hedged}");
+    let answer = json(&format!("{line} --hedge-after 50ms --slow-start 30s --no-checks"));
+    let policy = &answer["policies"][0];
+    assert_eq!((&policy["ejections"], &policy["connect_ms"]["max"]), (&1.into(), &50.0.into()));
+    assert!(policy["hedges"].as_u64().unwrap() >= 3, "{policy}");
+    let change = &policy["changes"][0];
+    assert_eq!((&change["state"], &change["reason"]), (&"ejected".into(), &"failures".into()));
+    assert_eq!(change["ejected_for_ms"], 10_000.0);
+    let off = json(&format!("{line} --outlier off --retry-budget off --backup 3 --attempts 1"));
+    let policy = &off["policies"][0];
+    assert_eq!((&policy["ejections"], &policy["retries"]), (&0.into(), &0.into()));
+    assert_eq!(policy["backends"][2]["picked"], 0);
+    let full = json("--backends 2 --clients 3 --service 10ms --requests 20 --max-connections 1");
+    assert!(full["policies"][0]["failures"]["no_backend"].as_u64() > Some(0), "{full}");
 }
 
 #[test]
@@ -126,6 +153,17 @@ fn wrong_usage_is_told() {
     check(&format!("{rated} --weights 0,0,0"), "all weights are 0");
     check(&format!("{rated} --hot 2"), "not between 0 and 1");
     check(&format!("{rated} --panic-threshold 101"), "not 0 to 100, or off");
+    check(&format!("{rated} --retry-budget much"), "not 0 to 100, or off");
+    check(&format!("{rated} --hedge-after 100"), "not a time like 100ms, auto or off");
+    check(&format!("{rated} --slow-start never"), "not a time like 30s, or off");
+    check(&format!("{rated} --consecutive-failures 70000"), "not a whole number in range, or off");
+    check(&format!("{rated} --consecutive-failures 0"), "0 failures in a row; 1 to 1000");
+    check(&format!("{rated} --minimum-volume 51"), "a volume of 51; 1 to 50 are possible");
+    check(&format!("{rated} --outlier on"), "[possible values: off]");
+    check(&format!("{rated} --outlier off --max-ejection 1m"), "cannot be used with");
+    check(&format!("{rated} --total-timeout 0s"), "as long as the timeout of all attempts");
+    check(&format!("{rated} --backup 0"), "backends are numbered from 1");
+    check(&format!("{rated} --backup 4"), "there is no backend 4");
     check(&format!("{rated} --bounded-load 0.5"), "not 1.0 to 100.0; 1.25 is usual");
     check(&format!("{rated} --policy maglev --table-size 100"), "must be prime");
     check("--backends 9999999999999 --service 5ms --rate 1 --requests 1", "backends; 1 to 10000");
@@ -153,13 +191,21 @@ fn defaults_are_those_of_the_configuration() {
         *pool.health.as_ref().unwrap();
     let checks = Checks { interval, fast_interval, timeout, rise, fall };
     assert_eq!(scenario.checks, Some(checks));
+    let config::Outlier { thresholds, terms, max_ejected_percent, early_close } =
+        pool.outlier.unwrap();
+    assert!(!early_close, "the simulator has none");
+    assert_eq!(scenario.outlier, Some(Outlier { thresholds, terms, max_ejected_percent }));
     let threshold = match pool.panic_threshold {
         config::PanicThreshold::Percent(percent) => Some(percent),
         config::PanicThreshold::Off => None,
     };
     assert_eq!(scenario.panic_threshold, threshold);
-    assert_eq!(scenario.connect_timeout, pool.connect.timeout);
-    assert_eq!(scenario.attempts, pool.connect.attempts);
+    assert_eq!(scenario.connect, pool.connect);
+    assert_eq!(scenario.slow_start, pool.slow_start);
+    // Those of the library are the same.
+    let plain = Scenario::new(3, 4, scenario.service, scenario.load);
+    assert_eq!((plain.checks, plain.outlier), (scenario.checks, scenario.outlier));
+    assert_eq!((plain.connect, plain.slow_start), (scenario.connect, scenario.slow_start));
     let [spec] = workload.specs()[..] else { panic!("one policy") };
     assert_eq!((spec.policy, spec.table_size), (pool.balance.policy, pool.balance.table_size));
 }

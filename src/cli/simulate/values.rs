@@ -1,16 +1,18 @@
 //! The values that arguments of `pointsman simulate` may have.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::balance::key::KeyKind;
 use crate::balance::{Bound, PolicyKind};
+use crate::health::connect::HedgeAfter;
 use crate::simulate::units::{parse_number, parse_share, parse_time};
 
 /// `None` is `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Threshold(pub Option<u8>);
+pub struct OrOff<T>(pub Option<T>);
 
 /// Names of policies.
 pub fn policies() -> impl TypedValueParser<Value = PolicyKind> {
@@ -70,18 +72,50 @@ pub fn parse_moment(text: &str) -> Result<(usize, Duration), String> {
 /// The index of a backend that is given by its number, and the rest.
 fn pair<'a>(text: &'a str, separator: char, form: &str) -> Result<(usize, &'a str), String> {
     let (number, rest) = text.split_once(separator).ok_or_else(|| format!("not {form}"))?;
+    Ok((index(number, form)?, rest))
+}
+
+/// The index of a backend that is given by its number.
+pub fn parse_backend(text: &str) -> Result<usize, String> {
+    index(text, "a number of a backend, like 2")
+}
+
+fn index(number: &str, form: &str) -> Result<usize, String> {
     let number: usize = number.parse().map_err(|_| format!("not {form}"))?;
-    let index = number.checked_sub(1).ok_or("backends are numbered from 1")?;
-    Ok((index, rest))
+    Ok(number.checked_sub(1).ok_or("backends are numbered from 1")?)
 }
 
 /// Percent, or `off`.
-pub fn parse_panic(text: &str) -> Result<Threshold, String> {
-    if text == "off" {
-        return Ok(Threshold(None));
+pub fn parse_percent(text: &str) -> Result<OrOff<u8>, String> {
+    let percent = off_or(text, |text| text.parse().ok().filter(|&percent| percent <= 100));
+    percent.ok_or("not 0 to 100, or off".to_owned())
+}
+
+/// A whole number, or `off`.
+pub fn parse_count<T: FromStr>(text: &str) -> Result<OrOff<T>, String> {
+    off_or(text, |text| text.parse().ok()).ok_or("not a whole number in range, or off".to_owned())
+}
+
+/// A time, or `off`.
+pub fn parse_optional_time(text: &str) -> Result<OrOff<Duration>, String> {
+    let time = off_or(text, |text| parse_time(text).ok());
+    time.ok_or("not a time like 30s, or off".to_owned())
+}
+
+/// A time, `auto` or `off`.
+pub fn parse_hedge(text: &str) -> Result<HedgeAfter, String> {
+    match text {
+        "off" => Ok(HedgeAfter::Off),
+        "auto" => Ok(HedgeAfter::Auto),
+        _ => {
+            let after = parse_time(text).map(HedgeAfter::After);
+            after.map_err(|_| "not a time like 100ms, auto or off".to_owned())
+        }
     }
-    let percent = text.parse::<u8>().ok().filter(|&percent| percent <= 100);
-    percent.map(|percent| Threshold(Some(percent))).ok_or("not 0 to 100, or off".to_owned())
+}
+
+fn off_or<T>(text: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<OrOff<T>> {
+    if text == "off" { Some(OrOff(None)) } else { parse(text).map(|value| OrOff(Some(value))) }
 }
 
 /// The factor of a bounded load.

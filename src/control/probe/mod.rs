@@ -20,7 +20,6 @@ use crate::address::Address;
 use crate::config::Probe;
 use crate::net::connect::{classify, connect};
 use crate::state::{CheckFailure, ConnectError, ConnectFailure};
-use crate::sys::socket::TcpOptions;
 
 mod channel;
 mod ending;
@@ -32,9 +31,6 @@ mod udp;
 use channel::Channel;
 pub use ending::Ending;
 pub use tls::{TlsClient, TlsClients, TlsFault};
-
-/// Probes are over before keepalive would begin.
-const OPTIONS: TcpOptions = TcpOptions { keepalive: None, user_timeout: None };
 
 /// Where a check goes, and what it does there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +58,7 @@ impl Target {
             let result = udp::check(&self.address, exchange, deadline).await;
             return Probed { result, ending: None };
         }
-        let mut channel = match connect(&self.address, &OPTIONS, timeout).await {
+        let mut channel = match connect(&self.address, timeout).await {
             Ok(socket) => Channel::new(socket),
             Err(error) => return Probed { result: Err(no_connection(error)), ending: None },
         };

@@ -36,6 +36,11 @@ impl Trials {
         Round::unpack(self.0.load(Relaxed)).has_place()
     }
 
+    /// Whether a round of trials is under way, its places taken or not.
+    pub fn is_open(&self) -> bool {
+        Round::unpack(self.0.load(Relaxed)).places > 0
+    }
+
     /// Takes a place if there is one.
     pub fn claim(&self) -> Option<Claim> {
         let before = self.0.fetch_update(Relaxed, Relaxed, |word| {
@@ -81,17 +86,24 @@ impl Trials {
         decides
     }
 
-    /// Opens a round with this many places; claims of earlier ones are void. Control only.
+    /// Opens a round with this many places; claims of earlier ones are void. What has succeeded in
+    /// a round that is open still counts on: else a backend that gets few connections might never
+    /// see enough of them in one. Control only.
     pub(in crate::health) fn open(&self, places: u8) {
-        let Round { number, .. } = Round::unpack(self.0.load(Relaxed));
-        let number = number.wrapping_add(1);
-        let round = Round { number, places, in_flight: 0, succeeded: 0, failed: Failures::NONE };
-        self.0.store(round.pack(), Relaxed);
+        self.renew(|round| Round { places, in_flight: 0, ..round });
     }
 
     /// Closes the round: no more places, and its claims are void. Control only.
     pub(in crate::health) fn close(&self) {
-        self.open(0);
+        self.renew(|_| Round::default());
+    }
+
+    fn renew(&self, next: impl Fn(Round) -> Round) {
+        let renewed = |word| {
+            let round = Round::unpack(word);
+            Some(Round { number: round.number.wrapping_add(1), ..next(round) }.pack())
+        };
+        let _never_refused = self.0.fetch_update(Relaxed, Relaxed, renewed);
     }
 
     /// What the round has shown so far. Control only.
@@ -101,7 +113,7 @@ impl Trials {
 }
 
 /// The word, taken apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
     /// Tells claims of this round from those of others.
     number: u32,
@@ -203,6 +215,25 @@ mod tests {
         trials.close();
         assert!(!trials.succeeded(current));
         assert_eq!((trials.verdict(), trials.available()), (None, false));
+    }
+
+    /// A round that goes on keeps what has succeeded, and one that was closed does not.
+    #[test]
+    fn successes_add_up_over_rounds() {
+        let trials = Trials::default();
+        for _ in 0..2 {
+            trials.open(2);
+            let (first, hung) = (trials.claim().unwrap(), trials.claim().unwrap());
+            assert!(!trials.succeeded(first));
+            assert_eq!(trials.claim(), None);
+            trials.open(2);
+            let second = trials.claim().unwrap();
+            assert_eq!(trials.claim(), None, "one has succeeded");
+            assert!(!trials.failed(hung, Failure::Late), "of the round before");
+            assert!(trials.succeeded(second));
+            assert_eq!(trials.verdict(), Some(Verdict::Passed));
+            trials.close();
+        }
     }
 
     /// Never more at a time than places, whatever the workers do; all come back; it is decided

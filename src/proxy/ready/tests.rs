@@ -7,8 +7,6 @@ use crate::address::Address;
 use crate::health::State;
 use crate::state::{PoolState, Process};
 
-const OPTIONS: TcpOptions = TcpOptions { keepalive: None, user_timeout: None };
-
 struct Scene {
     process: Arc<Process>,
     pool: Arc<PoolState>,
@@ -28,7 +26,7 @@ impl Scene {
 
     /// Puts a connection on the shelf; the backend's end of it.
     async fn put(&self, lives: Duration) -> TcpStream {
-        let socket = connect(&self.shelf.backend.address, &OPTIONS, Duration::from_secs(5));
+        let socket = connect(&self.shelf.backend.address, Duration::from_secs(5));
         let mut kept = Kept::take(&self.process).unwrap();
         kept.established(&self.pool);
         let held = Held { socket: socket.await.unwrap(), kept };
@@ -38,7 +36,6 @@ impl Scene {
             taken: Notify::new(),
             since,
             until: since + lives,
-            options: OPTIONS,
         }));
         self.listener.accept().unwrap().0
     }
@@ -62,11 +59,11 @@ async fn what_the_backend_has_closed_is_not_handed_out() {
         socket2::SockRef::from(&end).set_linger(Some(Duration::ZERO)).unwrap();
         drop(end);
     }
-    let socket = scene.shelf.take(&OPTIONS, 0).expect("one is left");
+    let socket = scene.shelf.take(0).expect("one is left");
     let peer = socket2::SockRef::from(&socket).peer_addr().unwrap().as_socket();
     assert_eq!(peer, alive.local_addr().ok());
     assert_eq!(scene.counts(), (1, 2));
-    assert!(scene.shelf.take(&OPTIONS, 0).is_none());
+    assert!(scene.shelf.take(0).is_none());
     assert_eq!(scene.counts(), (0, 3));
 }
 
@@ -74,15 +71,6 @@ async fn what_the_backend_has_closed_is_not_handed_out() {
 async fn what_is_too_old_is_not_handed_out() {
     let scene = Scene::new();
     let _ends = [scene.put(Duration::ZERO).await, scene.put(Duration::ZERO).await];
-    assert!(scene.shelf.take(&OPTIONS, 0).is_none());
+    assert!(scene.shelf.take(0).is_none());
     assert_eq!(scene.counts(), (0, 0));
-}
-
-#[tokio::test]
-async fn it_gets_the_options_of_its_session() {
-    let scene = Scene::new();
-    let _end = scene.put(Duration::from_secs(60)).await;
-    let options = TcpOptions { user_timeout: Some(Duration::from_secs(7)), ..OPTIONS };
-    let socket = scene.shelf.take(&options, 0).unwrap();
-    assert_eq!(rustix::net::sockopt::tcp_user_timeout(&socket).unwrap(), 7000);
 }

@@ -62,6 +62,12 @@ impl Nginx {
         nginx
     }
 
+    /// Kills it where it stands. What it listens on is closed when this returns.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it has not ended by itself");
+        self.child.wait().unwrap();
+    }
+
     /// As the configuration names it.
     pub fn address(&self) -> String {
         format!("unix:{}/socket", self.directory.display())

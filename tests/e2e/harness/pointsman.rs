@@ -1,6 +1,8 @@
 //! The program as a process.
 
 use std::fs;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -125,6 +127,21 @@ impl Pointsman {
     pub fn backend(&self, backend: &str) -> Value {
         let answer = self.get(&format!("/api/v1/pools/pool/backends/{backend}"));
         serde_json::from_str(&answer).unwrap()
+    }
+
+    /// The state of a backend of the pool `pool`.
+    pub fn state(&self, backend: &str) -> String {
+        self.backend(backend)["state"].as_str().expect("a state").to_owned()
+    }
+
+    /// Whether the pool `pool` is in panic.
+    pub fn panics(&self) -> bool {
+        self.metrics().value("pointsman_pool_panic", &[("pool", "pool")]) == 1.0
+    }
+
+    /// Sends some bytes to the listener `edge`; whether they and nothing else come back.
+    pub fn echoes(&self) -> bool {
+        echo(&self.address("edge")).is_ok_and(|answer| answer == b"hello")
     }
 
     /// Runs a command against its admin server.
@@ -290,6 +307,16 @@ impl Drop for Pointsman {
         }
         let _kept = fs::remove_dir_all(&self.directory);
     }
+}
+
+fn echo(address: &str) -> io::Result<Vec<u8>> {
+    let stream = Stream::try_connect(address)?;
+    let mut socket = &**stream.socket();
+    socket.write_all(b"hello")?;
+    socket.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer)?;
+    Ok(answer)
 }
 
 fn write_config(directory: &Path, yaml: &str) {

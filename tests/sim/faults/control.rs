@@ -27,8 +27,6 @@ impl World {
         let (now, mut rng) = (self.now, self.rng.fork());
         let finds = self.finds.expect("there are checks");
         let Some(backend) = self.backend(id) else { return };
-        backend.schedule.advance(now, false, &mut rng);
-        let next = backend.schedule.due();
         let (passed, took) = match backend.fault {
             Fault::None => (true, 1),
             Fault::Slow => (true, rng.u64(30..200)),
@@ -37,18 +35,20 @@ impl World {
             Fault::Refuses => (false, 0),
             Fault::Drops => (false, TIMEOUT.as_millis() as u64),
         };
-        self.at(next, Event::CheckStarts(id));
         self.after(MS * took as u32, Event::CheckEnds(id, now, passed));
     }
 
     pub(super) fn end_check(&mut self, id: Id, began: Duration, passed: bool) {
         let (now, finds) = (self.now, self.finds.expect("there are checks"));
-        let result = CheckResult { began, passed, finds };
+        let (result, mut rng) = (CheckResult { began, passed, finds }, self.rng.fork());
         let Some(backend) = self.backend(id) else { return };
         let change = backend.standing.on_check(now, result, &backend.passive);
+        backend.schedule.advance(began, backend.standing.in_doubt(), &mut rng);
+        let next = backend.schedule.due().max(now);
         if let Some(Change { reason: Reason::Disproved, .. }) = change {
             backend.referee.judge_disproof(&result);
         }
+        self.at(next, Event::CheckStarts(id));
         self.take_change(id, change);
     }
 

@@ -298,7 +298,7 @@ impl World {
                 continue;
             }
             let state = if self.finds.is_some() { State::Unknown } else { State::Up };
-            let schedule = Schedule::new(self.interval, self.interval, index, wanted, self.now);
+            let schedule = Schedule::new(self.interval, self.interval / 4, index, wanted, self.now);
             if self.finds.is_some() {
                 self.at(schedule.due(), Event::CheckStarts((key, self.reloads)));
             }

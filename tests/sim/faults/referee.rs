@@ -115,7 +115,8 @@ impl Referee {
         assert!(result.finds.cover(ejection.causes), "{ejection:?} ended by {result:?}");
     }
 
-    /// Trials are opened: after the time of the ejection, and again if nothing came of them.
+    /// Trials are opened: after the time of the ejection, and again if too little came of them, of
+    /// which what succeeded counts on.
     pub fn opens(&mut self, now: Duration, terms: &Terms) {
         let ejection = self.ejection.as_ref().expect("only what is ejected is tried");
         assert!(now >= ejection.until, "tried before its time: {ejection:?}");
@@ -123,7 +124,7 @@ impl Referee {
         assert!(began.is_none_or(|began| now >= began + terms.base_ejection), "too early again");
         assert!(failed == 0 && succeeded < u32::from(terms.trial_connections), "it was decided");
         self.end_round();
-        self.round.began = Some(now);
+        (self.round.began, self.round.succeeded) = (Some(now), succeeded);
     }
 
     /// A trial connection begins; returns its round.
