@@ -169,6 +169,28 @@ pub const TRIAL_CONNECTIONS_MAX: u8 = 100;
 /// The largest `connect.retry_budget`, in percent: every connection may be tried twice.
 pub const RETRY_BUDGET_MAX: u8 = 100;
 
+/// Unused connections that a worker keeps to one backend, the most that `connect.ready` may ask
+/// for: with a round trip of 10 ms enough for 12,800 connections a second.
+pub const READY_MAX: u16 = 128;
+
+/// Attempts of one worker to make connections ready, at a time: a reload that adds thousands of
+/// backends makes no burst, and what clients wait for goes on.
+pub const READY_ATTEMPTS: usize = 64;
+
+/// The share of the process's descriptors that connections kept ready may take.
+pub const READY_DESCRIPTORS_SHARE: u64 = 4;
+
+/// The longest first wait after an attempt to make a connection ready has failed; doubled each
+/// time.
+pub const READY_BACKOFF_BASE: Duration = Duration::from_millis(100);
+
+/// The longest such wait.
+pub const READY_BACKOFF_CAP: Duration = Duration::from_secs(5);
+
+/// A backend that closes an unused connection younger than this does not want it: that counts as
+/// an attempt that has failed.
+pub const READY_SETTLED: Duration = Duration::from_secs(1);
+
 /// Worker threads the configuration may ask for.
 pub const WORKERS_MAX: usize = 256;
 

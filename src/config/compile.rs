@@ -98,17 +98,22 @@ fn section<'t>(
 /// What only listeners and pools together can show.
 fn doubts(config: &Config, listeners: &[Named<'_>], pools: &[Named<'_>], report: &mut Report) {
     let mut used = vec![false; config.pools.len()];
+    let mut gets_hellos = used.clone();
     for (listener, named) in config.listeners.iter().zip(listeners) {
+        let reads_hello = listener.reads_hello(&config.pools);
         for pool in listener.routes.iter().flat_map(|route| route.action.pools()) {
-            if let Some(used) = used.get_mut(pool) {
+            if let (Some(used), Some(gets)) = (used.get_mut(pool), gets_hellos.get_mut(pool)) {
                 *used = true;
+                *gets |= reads_hello;
             }
         }
         listener::doubts(listener, &config.pools, named, report);
     }
-    for ((pool, named), used) in config.pools.iter().zip(pools).zip(used) {
-        if !used {
+    for (index, (pool, named)) in config.pools.iter().zip(pools).enumerate() {
+        if !used[index] {
             named.warn(Suspicion::UnusedPool, report);
+        } else if pool.replay_hello && !gets_hellos[index] {
+            named.warn(Suspicion::ReplayWithoutHello, report);
         }
         pool::doubts(pool, named, report);
     }

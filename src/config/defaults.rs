@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{
     Connect, Exchange, HealthCheck, HedgeAfter, Log, LogFormat, LogLevel, MaxConnections, OnDown,
-    OnTimeout, Outlier, PanicThreshold, Preread, Probe, Queueing, Shutdown, Timeouts, Workers,
+    OnTimeout, Outlier, PanicThreshold, Preread, Probe, Queueing, Ready, Shutdown, Timeouts,
+    Workers,
 };
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
@@ -79,6 +80,9 @@ pub(super) const CONNECT: Connect = Connect {
     hedge_after: HedgeAfter::Off,
     retry_budget: Some(20),
 };
+// Below the 20 s after which Apache closes a connection that says nothing.
+pub(super) const READY: Ready = Ready { count: 0, max_age: Duration::from_secs(15) };
+pub(super) const REPLAY_HELLO: bool = false;
 pub(super) const ON_DOWN: OnDown = OnDown::Keep;
 pub(super) const CLOSE_SPREAD: Duration = Duration::from_secs(2);
 pub(super) const QUEUE: Queueing = Queueing { max: 0, timeout: Duration::from_secs(1) };

@@ -14,8 +14,8 @@ use health::FileHealth;
 use super::units::{Bytes, Short};
 use super::words::{LOG_FORMATS, LOG_LEVELS, ON_DOWN, ON_TIMEOUT, word};
 use super::{
-    AccessLog, Action, Admin, Backend, Config, Connect, HedgeAfter, Listener, LogTarget,
-    MaxConnections, Outlier, PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
+    AccessLog, Action, Admin, Backend, Config, HedgeAfter, Listener, LogTarget, MaxConnections,
+    Outlier, PanicThreshold, Pool, Preread, Route, Share, Timeouts, Workers,
 };
 use crate::balance::{PolicyKind, Spec};
 use crate::health::outlier::Thresholds;
@@ -321,7 +321,7 @@ impl<'a> FilePool<'a> {
                 PanicThreshold::Percent(percent) => Scalar::Number(u64::from(percent)),
                 PanicThreshold::Off => Scalar::Word("off"),
             },
-            connect: FileConnect::new(&pool.connect),
+            connect: FileConnect::new(pool),
             slow_start: off_or(pool.slow_start, short),
             on_down: word(&ON_DOWN, &pool.on_down),
             close_spread: short(pool.close_spread),
@@ -426,10 +426,14 @@ struct FileConnect {
     total_timeout: String,
     hedge_after: Scalar,
     retry_budget: OffOr<u8>,
+    ready: OffOr<u16>,
+    ready_max_age: String,
+    replay_hello: bool,
 }
 
 impl FileConnect {
-    fn new(connect: &Connect) -> Self {
+    fn new(pool: &Pool) -> Self {
+        let connect = &pool.connect;
         FileConnect {
             timeout: short(connect.timeout),
             attempts: connect.attempts,
@@ -440,6 +444,9 @@ impl FileConnect {
                 HedgeAfter::After(after) => Scalar::Text(short(after)),
             },
             retry_budget: off_or(connect.retry_budget, |percent| percent),
+            ready: off_or(Some(pool.ready.count).filter(|&count| count > 0), |count| count),
+            ready_max_age: short(pool.ready.max_age),
+            replay_hello: pool.replay_hello,
         }
     }
 }

@@ -17,6 +17,7 @@ use super::value::{Named, Table, Value};
 use super::warning::Suspicion;
 use super::{Action, Listener, OnTimeout, Pool, Preread, Route, Timeouts, defaults, words};
 use crate::address::Address;
+use crate::balance::key::KeyKind;
 use crate::limits::{
     DURATION_MAX, HELLO_MAX, HELLO_MIN, HELLOS_MAX, KEEPALIVE_MAX, USER_TIMEOUT_MAX, hello_cost,
 };
@@ -239,10 +240,26 @@ fn timeout_doubts(timeouts: &Timeouts, value: Value<'_>, report: &mut Report) {
     }
 }
 
+impl Listener {
+    /// Whether anything needs the hello of a connection to be read. `pools` are all there are.
+    pub fn reads_hello(&self, pools: &[Pool]) -> bool {
+        let by_name = |pool: usize| {
+            let balance = pools.get(pool).map(|pool| pool.balance);
+            balance.is_some_and(|spec| spec.policy.hashes() && spec.key == KeyKind::Sni)
+        };
+        let needs_it = |route: &Route| {
+            // The alert is for those who speak TLS.
+            route.conditions.need_hello()
+                || matches!(route.action, Action::Reject)
+                || route.action.pools().into_iter().any(by_name)
+        };
+        self.preread.always || self.routes.iter().any(needs_it)
+    }
+}
+
 /// What looks wrong in a valid listener and its pool.
 pub(super) fn doubts(listener: &Listener, pools: &[Pool], named: &Named<'_>, report: &mut Report) {
-    let by_hello =
-        |route: &Route| !route.conditions.sni.is_empty() || !route.conditions.alpn.is_empty();
+    let by_hello = |route: &Route| route.conditions.need_hello();
     if listener.preread.on_timeout == OnTimeout::Default && listener.routes.iter().any(by_hello) {
         named.warn(Suspicion::WayAroundNames, report);
     }

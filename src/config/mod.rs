@@ -48,6 +48,7 @@ mod words;
 mod tests;
 
 pub use address::{AddressFault, parse_address};
+pub use connect::Ready;
 pub use effective::{effective, effective_yaml};
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
@@ -374,6 +375,10 @@ pub struct Pool {
     pub panic_threshold: PanicThreshold,
     /// How a backend is connected to.
     pub connect: Connect,
+    /// What is connected to them before anybody needs it.
+    pub ready: Ready,
+    /// Whether a hello whose backend ends the connection without a byte goes to another one.
+    pub replay_hello: bool,
     /// How long a backend that has come up gets less than its share.
     pub slow_start: Option<Duration>,
     /// What becomes of the sessions of a backend that goes down.
@@ -397,6 +402,8 @@ impl Pool {
             outlier: Some(defaults::OUTLIER),
             panic_threshold: defaults::PANIC_THRESHOLD,
             connect: defaults::CONNECT,
+            ready: defaults::READY,
+            replay_hello: defaults::REPLAY_HELLO,
             slow_start: None,
             on_down: defaults::ON_DOWN,
             close_spread: defaults::CLOSE_SPREAD,

@@ -58,7 +58,11 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
     pool.outlier = table.read("outlier", pool.outlier, |v| outlier(v, report));
     pool.panic_threshold =
         table.read("panic_threshold", pool.panic_threshold, |v| panic_threshold(v, report));
-    pool.connect = table.read("connect", pool.connect, |v| connect(v, report));
+    if let Some(keys) = table.get("connect").and_then(|v| connect(v, report)) {
+        pool.connect = keys.attempts;
+        pool.ready = keys.ready;
+        pool.replay_hello = keys.replay_hello;
+    }
     pool.slow_start =
         table.read("slow_start", pool.slow_start, |v| v.off_or(report, |v, r| v.duration(ANY, r)));
     pool.on_down =
@@ -79,6 +83,9 @@ pub(super) fn doubts(pool: &Pool, named: &Named<'_>, report: &mut Report) {
     }
     if pool.backends.iter().all(|backend| backend.backup) {
         named.warn(Suspicion::OnlyBackups, report);
+    }
+    if pool.replay_hello && pool.backends.len() == 1 {
+        named.warn(Suspicion::ReplayToNobody, report);
     }
     if pool.queue.max > 0 && pool.backends.iter().all(|b| b.max_connections.is_none()) {
         named.warn(Suspicion::UselessQueue, report);

@@ -44,8 +44,15 @@ pub enum Suspicion {
         .timeout
     )]
     ShortTotal { timeout: Short, total: Short },
-    #[error("with one attempt there is nothing that `hedge_after` could start; raise `attempts`")]
-    HedgeWithoutAttempts,
+    #[error("with one attempt there is nothing that `{key}` could start; raise `attempts`")]
+    OneAttempt { key: &'static str },
+    #[error("with one backend there is no other that a hello could go to; remove `replay_hello`")]
+    ReplayToNobody,
+    #[error(
+        "no listener that leads here reads hellos, so `replay_hello` never applies; set \
+         `preread.always` there, or remove it"
+    )]
+    ReplayWithoutHello,
     #[error(
         "`consecutive_failures` and `failure_percent` are both off, so nothing is ever ejected; \
          write `outlier: off`"

@@ -16,7 +16,7 @@ use super::watch::{Watch, update_panic};
 use crate::address::Address;
 use crate::config::{self, AccessLog, Config, MaxConnections};
 use crate::health::State;
-use crate::limits::RESERVED_DESCRIPTORS;
+use crate::limits::{READY_DESCRIPTORS_SHARE, RESERVED_DESCRIPTORS};
 use crate::net::listen;
 use crate::snapshot::{self, Backend, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
@@ -320,7 +320,9 @@ fn configure_access_log(process: &Process, config: &Config) {
 
 /// What has to be in place when the first connection of the new configuration comes.
 fn take_effect(process: &Process, snapshot: &Snapshot) {
-    process.max_sessions.store(max_sessions(snapshot), Relaxed);
+    let ready = max_ready(process, snapshot);
+    process.max_ready.store(ready, Relaxed);
+    process.max_sessions.store(max_sessions(snapshot, ready), Relaxed);
     process.generation.store(snapshot.generation, Relaxed);
     // The same for all listeners.
     if let Some(entrance) = snapshot.listeners.first() {
@@ -336,8 +338,21 @@ fn take_effect(process: &Process, snapshot: &Snapshot) {
     }
 }
 
+/// Connections that may be kept ready: as many as the configuration asks for, within their share of
+/// the descriptors.
+fn max_ready(process: &Process, snapshot: &Snapshot) -> u32 {
+    let of_pool = |pool: &Pool| pool.backends.len() as u64 * u64::from(pool.ready.count);
+    let a_worker: u64 = snapshot.kept_ready().into_iter().map(|pool| of_pool(pool)).sum();
+    let wanted = a_worker * process.registry.workers() as u64;
+    let most = sys::process::descriptor_limit() / READY_DESCRIPTORS_SHARE;
+    if wanted > most {
+        tracing::warn!(wanted, most, "`connect.ready` asks for more descriptors than it may have");
+    }
+    u32::try_from(wanted.min(most)).unwrap_or(u32::MAX)
+}
+
 /// A session needs two descriptors.
-fn max_sessions(snapshot: &Snapshot) -> u32 {
+fn max_sessions(snapshot: &Snapshot, ready: u32) -> u32 {
     match snapshot.config.max_connections {
         MaxConnections::Count(count) => count,
         MaxConnections::Off => u32::MAX,
@@ -345,7 +360,8 @@ fn max_sessions(snapshot: &Snapshot) -> u32 {
             let descriptors = sys::process::descriptor_limit();
             let checked = snapshot.pools.iter().filter(|pool| pool.health.is_some());
             let checked: usize = checked.map(|pool| pool.backends.len()).sum();
-            let reserved = RESERVED_DESCRIPTORS + checked.min(most_in_flight()) as u64;
+            let checks = checked.min(most_in_flight()) as u64;
+            let reserved = RESERVED_DESCRIPTORS + checks + u64::from(ready);
             let reserved = reserved.min(descriptors / 2);
             u32::try_from((descriptors - reserved) / 2).unwrap_or(u32::MAX)
         }

@@ -17,7 +17,11 @@ use crate::state::{ConnectError, ConnectFailure};
 
 /// A connection that is being established. Dropped, it is given up.
 #[derive(Debug)]
-pub struct Connecting(Socket);
+pub struct Connecting {
+    socket: Socket,
+    /// Known to be established.
+    established: bool,
+}
 
 impl Connecting {
     /// Sends the first packet.
@@ -31,17 +35,25 @@ impl Connecting {
             Address::Unix(path) => (start_unix(path), false),
         };
         let socket = fd.and_then(|fd| Socket::new_to_backend(fd, tcp)).map_err(|e| classify(&e))?;
-        Ok(Connecting(socket))
+        Ok(Connecting { socket, established: false })
+    }
+
+    /// One that has been established before.
+    pub fn established(socket: Socket) -> Connecting {
+        Connecting { socket, established: true }
     }
 
     /// Waits for the answer.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        self.0.poll_connected(cx).map_err(|error| classify(&error))
+        if self.established {
+            return Poll::Ready(Ok(()));
+        }
+        self.socket.poll_connected(cx).map_err(|error| classify(&error))
     }
 
     /// The socket, once [`Connecting::poll`] has said that it is established.
     pub fn into_socket(self) -> Socket {
-        self.0
+        self.socket
     }
 }
 

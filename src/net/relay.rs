@@ -79,7 +79,8 @@ pub trait Session {
     fn ended_by_order(&self, waker: &Waker) -> bool;
 }
 
-/// Relays until the session ends. `first` was read from the client before and goes first.
+/// Relays until the session ends. `first` was read from the client before and goes first. Nothing
+/// has passed since `active`.
 ///
 /// Dropping the sockets afterwards closes them as they should be: by RST where [`End::Reset`]
 /// says so, else by FIN.
@@ -87,12 +88,12 @@ pub async fn relay(
     client: &mut Socket,
     backend: &mut Socket,
     first: Vec<u8>,
+    active: Instant,
     timeouts: &Timeouts,
     scratch: &Scratch,
     session: &impl Session,
 ) -> End {
-    let now = Instant::now();
-    let liveness_due = timeouts.liveness_after(backend).map(|after| now + after);
+    let liveness_due = timeouts.liveness_after(backend).map(|after| active + after);
     let mut relay = Relay {
         client,
         backend,
@@ -101,10 +102,10 @@ pub async fn relay(
         timeouts,
         first_fin: None,
         reset: None,
-        active: now,
+        active,
         liveness_due,
     };
-    let mut timer = pin!(sleep_until(relay.deadline().unwrap_or(now)));
+    let mut timer = pin!(sleep_until(relay.deadline().unwrap_or(active)));
     poll_fn(|cx| {
         if session.ended_by_order(cx.waker()) {
             return Poll::Ready(End::Ordered);

@@ -131,6 +131,11 @@ pub(super) const POOL: &[Family<Pool>] = &[
         out.is(p.hedges);
     }),
     counter(
+        "pointsman_pool_replays_total",
+        "Hellos that went to another backend after one had ended the connection without a byte.",
+        |p, out| out.is(p.replays),
+    ),
+    counter(
         "pointsman_pool_budget_exhausted_total",
         "Attempts that the retry budget did not allow.",
         |p, out| out.is(p.budget_exhausted),
@@ -146,6 +151,22 @@ pub(super) const POOL: &[Family<Pool>] = &[
     gauge("pointsman_pool_panic", "1 while the state of backends is ignored.", |p, out| {
         out.is(u64::from(p.panic));
     }),
+    gauge(
+        "pointsman_pool_ready_connections",
+        "Unused connections to backends that are kept ready.",
+        |p, out| out.maybe(p.ready.map(|ready| u64::from(ready.kept))),
+    ),
+    counter(
+        "pointsman_pool_ready_total",
+        "Ready connections used, missed by a session, and lost: closed by the backend unused.",
+        |p, out| {
+            if let Some(ready) = p.ready {
+                out.with("result", "used", ready.used);
+                out.with("result", "missed", ready.missed);
+                out.with("result", "lost", ready.lost);
+            }
+        },
+    ),
     gauge(
         "pointsman_pool_table_digest",
         "48 bits, equal on every instance that hashes alike.",

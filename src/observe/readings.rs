@@ -9,10 +9,10 @@ use rustix::process::{Resource, getrlimit};
 
 use super::metrics::{Reading, label};
 use crate::health::State;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{self, Snapshot};
 use crate::state::backend::BackendCounts;
 use crate::state::listener::ListenerCounts;
-use crate::state::{AdminState, BackendState, PoolState, Process};
+use crate::state::{AdminState, BackendState, PoolState, Process, ReadyCounts};
 
 /// A listener.
 pub(super) struct Listener {
@@ -36,10 +36,13 @@ pub(super) struct Pool {
     name: Arc<str>,
     pub retries: u64,
     pub hedges: u64,
+    pub replays: u64,
     pub budget_exhausted: u64,
     pub no_backend: u64,
     pub waiting: u32,
     pub panic: bool,
+    /// `None` where none are kept, and once the pool is out of the configuration.
+    pub ready: Option<ReadyCounts>,
     /// `None` where nothing is hashed, and once the pool is out of the configuration.
     pub digest: Option<u64>,
 }
@@ -77,8 +80,10 @@ pub(super) fn listeners(process: &Process) -> Vec<Listener> {
 }
 
 pub(super) fn pools(process: &Process, snapshot: &Snapshot) -> Vec<Pool> {
-    let digests: AHashMap<*const PoolState, Option<u64>> =
-        snapshot.pools.iter().map(|pool| (Arc::as_ptr(&pool.state), pool.digest)).collect();
+    let configured: AHashMap<*const PoolState, &snapshot::Pool> =
+        snapshot.pools.iter().map(|pool| (Arc::as_ptr(&pool.state), &**pool)).collect();
+    let configured = |state: &Arc<PoolState>| configured.get(&Arc::as_ptr(state)).copied();
+    let keeps_ready = |state: &Arc<PoolState>| configured(state).is_some_and(|p| p.ready.count > 0);
     let pools = process.registry.pools();
     pools
         .iter()
@@ -86,11 +91,13 @@ pub(super) fn pools(process: &Process, snapshot: &Snapshot) -> Vec<Pool> {
             name: pool.name.clone(),
             retries: pool.retries_total(),
             hedges: pool.hedges_total(),
+            replays: pool.replays_total(),
             budget_exhausted: pool.budget_exhausted_total(),
             no_backend: pool.no_backend_total(),
             waiting: pool.queue().waiting(),
             panic: pool.panic(),
-            digest: digests.get(&Arc::as_ptr(pool)).copied().flatten(),
+            ready: keeps_ready(pool).then(|| pool.ready_counts()),
+            digest: configured(pool).and_then(|pool| pool.digest),
         })
         .collect()
 }

@@ -106,10 +106,23 @@ impl Account {
     /// Notes an attempt to connect.
     pub fn attempted(&mut self, backend: &Arc<str>, outcome: AttemptOutcome, took: Duration) {
         if let Some(record) = &mut self.record {
-            if outcome == AttemptOutcome::Connected {
+            if matches!(outcome, AttemptOutcome::Connected | AttemptOutcome::Ready) {
                 record.backend = Some(backend.clone());
             }
             record.attempts.push(Attempt { backend: backend.clone(), outcome, took });
+        }
+    }
+
+    /// Notes that the connection in use has been ended by its backend before the first byte, `after`
+    /// it was established.
+    pub fn closed_early(&mut self, after: Duration) {
+        let used = |a: &&mut Attempt| {
+            matches!(a.outcome, AttemptOutcome::Connected | AttemptOutcome::Ready)
+        };
+        let attempts = self.record.iter_mut().flat_map(|record| &mut record.attempts);
+        if let Some(attempt) = attempts.rev().find(used) {
+            attempt.outcome = AttemptOutcome::EarlyClose;
+            attempt.took += after;
         }
     }
 

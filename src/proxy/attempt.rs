@@ -30,9 +30,42 @@ const BACKOFF: Backoff = Backoff { base: BACKOFF_BASE, cap: BACKOFF_CAP };
 pub(super) struct Connected {
     pub socket: Socket,
     pub place: Place,
+    /// When the session got it.
+    pub since: Instant,
 }
 
-/// Connects to a backend of `pool`.
+/// Where a connection is to go.
+pub(super) struct Way<'a> {
+    pub pool: &'a Pool,
+    pub connection: &'a Tuple<'a>,
+}
+
+/// How far a connection has come with its attempts.
+#[derive(Debug)]
+pub(super) struct Course {
+    begun: Instant,
+    /// When all attempts have to be over; `None` before the first one.
+    total_ends: Option<Instant>,
+    /// Backends that are not to be tried again.
+    tried: Tried,
+    /// Attempts made so far.
+    made: usize,
+}
+
+impl Course {
+    /// Of one that has made none.
+    pub fn new() -> Self {
+        Course { begun: Instant::now(), total_ends: None, tried: Tried::default(), made: 0 }
+    }
+
+    /// When all attempts have to be over; `None` before the first one.
+    pub fn total_ends(&self) -> Option<Instant> {
+        self.total_ends
+    }
+}
+
+/// Connects to a backend of the pool, in what is left of `course`: if that has led to a backend
+/// before, only those are left that it has not been to.
 ///
 /// # Errors
 ///
@@ -41,12 +74,12 @@ pub(super) struct Connected {
 /// [`Termination::ClientReset`] if the client has left meanwhile; and what `order` says.
 pub(super) async fn connect_any(
     client: &mut Socket,
-    pool: &Pool,
-    connection: &Tuple<'_>,
+    way: &Way<'_>,
+    course: &mut Course,
     account: &mut Account,
     order: &Order,
 ) -> Result<Connected, Termination> {
-    let mut race = Race::new(pool, connection, account);
+    let mut race = Race::new(way, course, account);
     let result = {
         let mut run = pin!(race.run());
         poll_fn(|cx| {
@@ -69,11 +102,9 @@ struct Race<'a> {
     pool: &'a Pool,
     connection: &'a Tuple<'a>,
     account: &'a mut Account,
-    begun: Instant,
-    /// Backends that are not to be tried again.
-    tried: Tried,
-    /// Attempts made so far.
-    made: usize,
+    course: &'a mut Course,
+    /// It has been connected before.
+    resumed: bool,
     /// A failure was our own: it would be met again.
     ours: bool,
     /// How often all backends have been tried.
@@ -89,6 +120,8 @@ struct Attempt {
     index: usize,
     place: Place,
     connecting: Connecting,
+    /// It had been established before.
+    ready: bool,
     begun: Instant,
     ends: Instant,
 }
@@ -102,15 +135,14 @@ enum Event {
 }
 
 impl<'a> Race<'a> {
-    fn new(pool: &'a Pool, connection: &'a Tuple<'a>, account: &'a mut Account) -> Self {
-        let begun = Instant::now();
+    fn new(way: &Way<'a>, course: &'a mut Course, account: &'a mut Account) -> Self {
+        let &Way { pool, connection } = way;
         Race {
             pool,
             connection,
             account,
-            begun,
-            tried: Tried::default(),
-            made: 0,
+            resumed: course.made > 0,
+            course,
             ours: false,
             rounds: 0,
             pending: Vec::new(),
@@ -118,12 +150,14 @@ impl<'a> Race<'a> {
         }
     }
 
-    async fn run(&mut self) -> Result<Connected, Termination> {
+    /// Makes the first attempt; says when all have to be over.
+    async fn begin(&mut self) -> Result<Instant, Termination> {
         if let Some(percent) = self.pool.connect.retry_budget {
-            self.pool.state.earn_retries(self.begun.into_std(), percent);
+            self.pool.state.earn_retries(self.course.begun.into_std(), percent);
         }
         let first = self.place_in_turn().await;
         let total_ends = Instant::now() + self.pool.connect.total_timeout;
+        self.course.total_ends = Some(total_ends);
         match first {
             Pick::Backend(index, lease) => self.start(index, lease)?,
             Pick::PoolFull => return Err(Termination::Overload),
@@ -132,6 +166,14 @@ impl<'a> Race<'a> {
                 return Err(Termination::NoBackend);
             }
         }
+        Ok(total_ends)
+    }
+
+    async fn run(&mut self) -> Result<Connected, Termination> {
+        let total_ends = match self.course.total_ends {
+            Some(total_ends) => total_ends,
+            None => self.begin().await?,
+        };
         let mut timer = pin!(sleep_until(self.due(total_ends)));
         loop {
             if self.pending.is_empty() {
@@ -201,7 +243,7 @@ impl<'a> Race<'a> {
     /// Starts another attempt, now that none is under way; waits if every backend has been tried.
     async fn retry(&mut self, total_ends: Instant) -> Result<(), Termination> {
         let failed = Err(Termination::ConnectFailed);
-        if self.made >= self.pool.connect.attempts || Instant::now() >= total_ends {
+        if self.course.made >= self.pool.connect.attempts || Instant::now() >= total_ends {
             return failed;
         }
         let mut picked = self.place();
@@ -216,7 +258,7 @@ impl<'a> Race<'a> {
                     self.pool.state.retried(self.worker().index);
                     return self.start(index, lease);
                 }
-                _ if self.tried.count() == 0 || self.ours => return failed,
+                _ if self.resumed || self.course.tried.count() == 0 || self.ours => return failed,
                 _ => {}
             }
             let wait = self.worker().with_rng(|rng| BACKOFF.wait(self.rounds, rng));
@@ -224,7 +266,7 @@ impl<'a> Race<'a> {
             if Instant::now() >= total_ends {
                 return failed;
             }
-            self.tried.clear();
+            self.course.tried.clear();
             self.rounds += 1;
             picked = self.place();
         }
@@ -232,7 +274,7 @@ impl<'a> Race<'a> {
 
     /// Starts another attempt beside those under way, where there is a backend for it.
     fn hedge(&mut self) -> Result<(), Termination> {
-        if self.made >= self.pool.connect.attempts {
+        if self.course.made >= self.pool.connect.attempts {
             return Ok(());
         }
         let Pick::Backend(index, lease) = self.place() else { return Ok(()) };
@@ -254,14 +296,20 @@ impl<'a> Race<'a> {
     }
 
     fn start(&mut self, index: usize, lease: Lease) -> Result<(), Termination> {
-        self.made += 1;
-        self.tried.add(index);
+        self.course.made += 1;
+        self.course.tried.add(index);
         let begun = Instant::now();
         let place = Place::new(lease, self.pool);
-        match Connecting::start(&place.lease.backend().address) {
+        let kept = self.worker().take_ready(self.pool, index);
+        let ready = kept.is_some();
+        let connecting = match kept {
+            Some(socket) => Ok(Connecting::established(socket)),
+            None => Connecting::start(&place.lease.backend().address),
+        };
+        match connecting {
             Ok(connecting) => {
                 let ends = begun + self.pool.connect.timeout;
-                self.pending.push(Attempt { index, place, connecting, begun, ends });
+                self.pending.push(Attempt { index, place, connecting, ready, begun, ends });
                 self.hedge_at = self.hedge_after().map(|after| begun + after);
                 Ok(())
             }
@@ -305,7 +353,7 @@ impl<'a> Race<'a> {
     }
 
     fn won(&mut self, at: usize) -> Connected {
-        let Attempt { index, place, connecting, begun, .. } = self.pending.remove(at);
+        let Attempt { index, place, connecting, ready, begun, .. } = self.pending.remove(at);
         let now = Instant::now();
         // In the record the one that was established is the last.
         for attempt in std::mem::take(&mut self.pending) {
@@ -315,10 +363,16 @@ impl<'a> Race<'a> {
         let backend = &self.pool.backends[index];
         backend.state.connected(worker.index);
         self.pool.state.connect_seconds.record(worker.index, took);
-        self.account.attempted(&backend.name, AttemptOutcome::Connected, took);
-        self.account.connected(now - self.begun);
-        place.connected(now.into_std(), took, self.pool.outlier.as_ref(), &worker.process);
-        Connected { socket: connecting.into_socket(), place }
+        let (outlier, process) = (self.pool.outlier.as_ref(), &worker.process);
+        if ready {
+            self.account.attempted(&backend.name, AttemptOutcome::Ready, took);
+            place.got_ready(outlier);
+        } else {
+            self.account.attempted(&backend.name, AttemptOutcome::Connected, took);
+            place.connected(now.into_std(), took, outlier, process);
+        }
+        self.account.connected(now - self.course.begun);
+        Connected { socket: connecting.into_socket(), place, since: now }
     }
 
     /// One that lost although it had its time must not look good for having been given up: it
@@ -361,7 +415,7 @@ impl<'a> Race<'a> {
 
     fn place(&self) -> Pick {
         let hash = || self.pool.spec.key.hash(self.connection, self.pool.hash_seed);
-        self.worker().with_rng(|rng| self.pool.pick(&self.tried, hash, rng))
+        self.worker().with_rng(|rng| self.pool.pick(&self.course.tried, hash, rng))
     }
 
     /// A place for the first attempt; waited for if all backends are full and the pool has a

@@ -8,6 +8,8 @@ pub mod exchange;
 mod order;
 mod place;
 mod preread;
+mod ready;
+mod replay;
 mod requests;
 mod roll;
 mod session;

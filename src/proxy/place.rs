@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::config::{HedgeAfter, Outlier};
 use crate::health::outlier::{Failure, Thresholds};
 use crate::snapshot::Pool;
-use crate::state::{Lease, PoolState, Process};
+use crate::state::{BackendState, Lease, PoolState, Process};
 
 /// A place on a backend.
 pub(super) struct Place {
@@ -54,6 +54,14 @@ impl Place {
         }
     }
 
+    /// It got a connection that had been kept ready. How long that had taken and that it went well
+    /// was told at the time: see [`connected_ahead`].
+    pub fn got_ready(&self, outlier: Option<&Outlier>) {
+        if let Some(outlier) = outlier.filter(|outlier| outlier.early_close) {
+            self.pending.set(Some(Box::new(outlier.thresholds)));
+        }
+    }
+
     /// The attempt has failed, or taken too long.
     pub fn failed(&self, failure: Failure, outlier: Option<&Outlier>, process: &Process) {
         if let Some(outlier) = outlier {
@@ -79,8 +87,46 @@ impl Place {
 
     fn tell(&self, outcome: Result<(), Failure>, thresholds: &Thresholds, process: &Process) {
         if self.lease.report(outcome, thresholds) {
-            // While control has not caught up it has been told enough.
-            let _full = process.alarms.try_send(self.lease.backend().clone());
+            alarm(self.lease.backend(), process);
         }
     }
+}
+
+/// A connection to `backend` was established, `now`, for a session to come.
+pub(super) fn connected_ahead(
+    pool: &Pool,
+    backend: &Arc<BackendState>,
+    now: Instant,
+    took: Duration,
+    process: &Process,
+) {
+    if pool.spec.policy.measures() {
+        backend.took(now, took);
+        pool.state.took(now, took);
+    }
+    if pool.connect.hedge_after == HedgeAfter::Auto {
+        pool.state.connect_times().record(took);
+    }
+    if pool.outlier.is_some_and(|outlier| !outlier.early_close) {
+        met_ahead(pool, backend, Ok(()), process);
+    }
+}
+
+/// What a connection to `backend` has met that no session has asked for.
+pub(super) fn met_ahead(
+    pool: &Pool,
+    backend: &Arc<BackendState>,
+    outcome: Result<(), Failure>,
+    process: &Process,
+) {
+    if let Some(outlier) = &pool.outlier
+        && backend.report(outcome, &outlier.thresholds)
+    {
+        alarm(backend, process);
+    }
+}
+
+fn alarm(backend: &Arc<BackendState>, process: &Process) {
+    // While control has not caught up it has been told enough.
+    let _full = process.alarms.try_send(backend.clone());
 }

@@ -29,6 +29,8 @@ pub(super) struct Read {
     pub bytes: Vec<u8>,
     /// What it asks for; `None` where it is not TLS, or nothing was read.
     pub hello: Option<ClientHello>,
+    /// There is a hello, and nothing came after it.
+    pub alone: bool,
 }
 
 /// Reads until the hello is complete, or is none. `begun` is when the connection was accepted.
@@ -77,6 +79,7 @@ pub(super) async fn preread(
             }
             Answer::Hello(hello) => {
                 read.hello = Some(hello);
+                read.alone = reader.end() == read.bytes.len();
                 return Ok(read);
             }
             Answer::NotTls => return Ok(read),

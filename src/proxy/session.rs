@@ -13,10 +13,11 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::account::Account;
-use super::attempt::{Connected, connect_any};
+use super::attempt::{Connected, Course, Way, connect_any};
 use super::order::Order;
 use super::place::Place;
 use super::preread::{Read, preread};
+use super::replay::offer_around;
 use super::roll::Entry;
 use crate::address::Address;
 use crate::balance::key::Tuple;
@@ -85,11 +86,11 @@ async fn arrive(
     let tcp = accepted.local.ip().is_some();
     let Ok(mut client) = Socket::new(accepted.fd, tcp) else { return Err(Termination::Error) };
     let from = accepted.client;
-    let Read { bytes, hello } = match read_hello(&mut client, &listener, from, account, entry).await
-    {
+    let read = match read_hello(&mut client, &listener, from, account, entry).await {
         Ok(read) => read,
         Err(termination) => return Err(Box::pin(turn_away(client, termination, account)).await),
     };
+    let Read { mut bytes, hello, alone } = read;
     let peers = (from, accepted.local);
     let connection = connection(&peers, hello.as_ref());
     let source = from.map(|client| client.ip());
@@ -112,18 +113,36 @@ async fn arrive(
     };
     // While it connects the session holds its pool, later its backend: never the configuration.
     drop(listener);
-    let order = &entry.order;
-    let connect = connect_any(&mut client, &pool, &connection, account, order);
-    match Box::pin(connect).await {
-        Ok(connected) => {
-            entry.comes_to(Stage::Relaying(connected.place.lease.backend().clone()));
-            Ok(Arrived { client, connected, first: bytes, timeouts })
-        }
+    let way = Way { pool: &pool, connection: &connection };
+    let reach = reach(&mut client, &mut bytes, alone, &way, account, &timeouts);
+    match Box::pin(reach).await {
+        Ok(connected) => Ok(Arrived { client, connected, first: bytes, timeouts }),
         Err(termination) => {
             drop((bytes, pool));
             Err(Box::pin(turn_away(client, termination, account)).await)
         }
     }
+}
+
+/// Connects to a backend; to one that takes the hello, if that is `alone` and may be sent again.
+/// What is left of `bytes` then is to be sent yet.
+async fn reach(
+    client: &mut Socket,
+    bytes: &mut Vec<u8>,
+    alone: bool,
+    way: &Way<'_>,
+    account: &mut Account,
+    timeouts: &relay::Timeouts,
+) -> Result<Connected, Termination> {
+    let (mut course, entry) = (Course::new(), account.entry().clone());
+    let mut connected = connect_any(client, way, &mut course, account, &entry.order).await?;
+    entry.comes_to(Stage::Relaying(connected.place.lease.backend().clone()));
+    if alone && way.pool.replay_hello {
+        let course = &mut course;
+        let around = offer_around(client, &mut connected, bytes, way, course, account, timeouts);
+        Box::pin(around).await?;
+    }
+    Ok(connected)
 }
 
 /// Reads the TLS hello where something needs it.
@@ -216,11 +235,11 @@ async fn carry(
     account: &mut Account,
     order: &Order,
 ) -> Ended {
-    let Connected { socket: backend, place } = connected;
-    let session =
-        Link { account, place, order, connected: Instant::now(), first_byte: Cell::new(None) };
+    let Connected { socket: backend, place, since } = connected;
+    let (since, first_byte) = (*since, Cell::new(None));
+    let session = Link { account, place, order, connected: since.into_std(), first_byte };
     let worker = session.account.worker().clone();
-    let end = relay(client, backend, first, timeouts, &worker.scratch, &session).await;
+    let end = relay(client, backend, first, since, timeouts, &worker.scratch, &session).await;
     let first_byte = session.first_byte.get();
     if let Some(took) = first_byte {
         place.pool.first_byte_seconds.record(worker.index, took);

@@ -14,6 +14,7 @@ use super::accept::{Acceptor, Place};
 use super::account::Account;
 use super::exchange::{Exchange, Inbox};
 use super::preread::Hellos;
+use super::ready::Stash;
 use super::roll::{Entry, Roll};
 use super::session::{self, Accepted};
 use crate::net::scratch::Scratch;
@@ -44,6 +45,8 @@ pub(super) struct Worker {
     pub scratch: Scratch,
     /// Hellos that are not complete yet.
     pub hellos: Hellos,
+    /// Connections to backends that nobody uses yet.
+    pub ready: Stash,
     /// Ways to the other workers.
     pub exchange: Exchange,
     rng: RefCell<fastrand::Rng>,
@@ -122,6 +125,7 @@ impl Worker {
             index,
             scratch: Scratch::default(),
             hellos: Hellos::default(),
+            ready: Stash::default(),
             exchange,
             rng: RefCell::new(fastrand::Rng::new()),
             next_id: Cell::new(first_id() + index as u64),
@@ -163,13 +167,14 @@ impl Worker {
             // An error is a panic in the task, which has been reported as such.
             let _panicked = handed.await;
         }
-        worker.drain(phases).await;
+        tokio::join!(worker.close_ready(LAST_WORDS), worker.drain(phases));
     }
 
-    /// Makes the listening sockets those of the snapshot. Only when those that are not in it any
-    /// more are closed has the snapshot been taken over.
+    /// Makes the listening sockets and what is kept ready those of the snapshot. Only when the
+    /// sockets that are not in it any more are closed has the snapshot been taken over.
     async fn reconcile(self: &Rc<Self>, acceptors: &mut Vec<Rc<Acceptor>>) {
         let snapshot = self.snapshot.borrow().clone();
+        self.keep_ready(&snapshot);
         let mut before = std::mem::take(acceptors);
         for entrance in &snapshot.listeners {
             for socket in &entrance.sockets {

@@ -48,11 +48,6 @@ impl Lists {
         Lists { unconditional: unconditional.into(), keys, routes: routes.into() }
     }
 
-    /// Whether no route has a condition of this kind.
-    pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// The first route at or behind `from` whose condition `key` satisfies; `None` satisfies only
     /// routes without condition.
     pub(super) fn next(&self, key: Option<u32>, from: u32) -> Option<u32> {
@@ -98,7 +93,6 @@ mod tests {
     #[test]
     fn no_routes() {
         let lists = Lists::new([].into_iter(), []);
-        assert!(lists.is_empty());
         assert_eq!(lists.next(None, 0), None);
     }
 }

@@ -65,6 +65,11 @@ pub enum Condition {
 }
 
 impl RouteSpec {
+    /// Whether they ask for what only the hello says.
+    pub fn need_hello(&self) -> bool {
+        !self.sni.is_empty() || !self.alpn.is_empty()
+    }
+
     /// The first condition that does not hold, or `None` where all do. For `explain`, which tells
     /// of every route; [`Routes::find`] does not try them one by one.
     pub fn unmet(&self, request: &Request) -> Option<Condition> {
@@ -98,11 +103,6 @@ impl Routes {
             sources: Sources::compile(specs),
             protocols: Protocols::compile(specs),
         }
-    }
-
-    /// Whether a route asks for what only the hello says.
-    pub fn needs_hello(&self) -> bool {
-        !self.names.is_empty() || !self.protocols.is_empty()
     }
 
     /// The first route all of whose conditions hold.

@@ -52,10 +52,6 @@ impl Names {
         Names { lists, ..names }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lists.is_empty()
-    }
-
     /// The key of the narrowest pattern that `name` satisfies.
     pub(super) fn find(&self, name: &str) -> Option<u32> {
         self.exact.get(name).copied().or_else(|| self.wildcard_above(name))

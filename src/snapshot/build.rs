@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU32;
 
 use super::pool::{Backend, Member, Pool};
 use super::{Entrance, Lead, ListenSocket, Listener, Snapshot};
-use crate::balance::key::KeyKind;
 use crate::balance::{self, BuildError, Policy};
 use crate::config::{self, Action, Config};
 use crate::health::State;
@@ -34,7 +33,8 @@ pub fn build(
         .iter()
         .zip(sockets)
         .map(|(listener, sockets)| {
-            let listener = build_listener(listener, &pools, registry);
+            let reads_hello = listener.reads_hello(&config.pools);
+            let listener = build_listener(listener, reads_hello, &pools, registry);
             Entrance { listener: Arc::new(listener), sockets }
         })
         .collect();
@@ -43,6 +43,7 @@ pub fn build(
 
 fn build_listener(
     listener: &config::Listener,
+    reads_hello: bool,
     pools: &[Arc<Pool>],
     registry: &Registry,
 ) -> Listener {
@@ -58,15 +59,11 @@ fn build_listener(
     let conditions: Vec<_> = listener.routes.iter().map(|route| route.conditions.clone()).collect();
     let routes = Routes::compile(&conditions);
     let actions: Vec<Lead> = listener.routes.iter().map(|route| lead(&route.action)).collect();
-    let by_name = |pool: &Arc<Pool>| pool.spec.policy.hashes() && pool.spec.key == KeyKind::Sni;
-    let hashes_name = actions.iter().flat_map(Lead::pools).any(by_name);
-    // The alert is for those who speak TLS.
-    let rejects = actions.iter().any(|lead| matches!(lead, Lead::Reject));
     Listener {
         name: listener.name.clone(),
         timeouts: listener.timeouts,
         preread: listener.preread,
-        reads_hello: listener.preread.always || routes.needs_hello() || hashes_name || rejects,
+        reads_hello,
         routes,
         actions,
         state: registry.listener(&listener.name),
@@ -116,6 +113,8 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         backends,
         up_weight: AtomicU32::new(0),
         connect: pool.connect,
+        ready: pool.ready,
+        replay_hello: pool.replay_hello,
         health: pool.health.clone(),
         slow_start: pool.slow_start,
         on_down: pool.on_down,

@@ -206,6 +206,18 @@ impl Snapshot {
         found.map(|backend| (pool, backend)).ok_or(Unchanged::NoBackend)
     }
 
+    /// The pools to which connections are kept ready, each once: those that want it and that a
+    /// listener leads to.
+    pub fn kept_ready(&self) -> Vec<&Arc<Pool>> {
+        let mut seen = AHashSet::new();
+        if self.pools.iter().all(|pool| pool.ready.count == 0) {
+            return Vec::new();
+        }
+        let leads = self.listeners.iter().flat_map(|entrance| &entrance.listener.actions);
+        let wants = |pool: &&Arc<Pool>| pool.ready.count > 0 && seen.insert(Arc::as_ptr(pool));
+        leads.flat_map(Lead::pools).filter(wants).collect()
+    }
+
     /// The pool of this name.
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.pools.iter().find(|pool| *pool.name == *name)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::balance::{Policy, Spec};
-use crate::config::{Connect, HealthCheck, OnDown, Outlier, PanicThreshold, Queueing};
+use crate::config::{Connect, HealthCheck, OnDown, Outlier, PanicThreshold, Queueing, Ready};
 use crate::health::State;
 use crate::limits::ATTEMPTS_MAX;
 use crate::state::{BackendState, PoolState, Words};
@@ -41,6 +41,10 @@ pub struct Pool {
     pub(super) alike: bool,
     /// How backends are connected to.
     pub connect: Connect,
+    /// What is connected to them before anybody needs it.
+    pub ready: Ready,
+    /// Whether a hello whose backend ends the connection without a byte goes to another one.
+    pub replay_hello: bool,
     /// Active checks.
     pub health: Option<HealthCheck>,
     /// How long a backend that has come up gets less than its share.
@@ -148,9 +152,23 @@ impl Pool {
     /// then picks take a backend that is down for one to be passed over, and look further.
     pub fn weigh(&self) {
         let up = self.backends.iter().filter(|b| !b.backup && b.state.standing().is_usable());
-        self.up_weight.store(up.map(|backend| u32::from(backend.weight)).sum(), Relaxed);
+        let weight = up.map(|backend| u32::from(backend.weight)).sum();
+        let before = self.up_weight.swap(weight, Relaxed);
+        if (before == 0) != (weight == 0) {
+            let backups = self.backends.iter().filter(|backend| backend.backup);
+            backups.for_each(|backend| backend.state.changed());
+        }
         // Somebody may wait for one that has just come up.
         self.state.queue().nudge();
+    }
+
+    /// Whether connections are to be kept ready to the backend of this index: it is usable, and if
+    /// it is a backup no other is. In panic none are: whoever is not up would most likely refuse.
+    pub fn keeps_ready(&self, index: usize) -> bool {
+        let backend = &self.backends[index];
+        let usable = backend.weight > 0 && backend.state.standing().is_usable();
+        let in_use = !backend.backup || self.up_weight.load(Relaxed) == 0;
+        self.ready.count > 0 && usable && in_use
     }
 
     /// Whether the state of its backends is to be ignored, as it is now. With a backup that is

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
 use super::AdminState;
 use super::check::CheckReport;
 use super::counter::{Counter, Sharded};
@@ -38,6 +41,8 @@ pub struct BackendState {
     /// The weight that the operator has given it; [`CONFIGURED`] is the configuration's. Control
     /// writes and reads, when it builds tables.
     weight: AtomicU32,
+    /// Wakes whoever keeps connections ready to it. Control notifies, after the change.
+    changed: Notify,
     /// What it has in common with the backends of its pool.
     shared: Arc<Shared>,
     /// Checks that passed and failed. Control writes.
@@ -98,6 +103,7 @@ impl BackendState {
             ejections: AtomicU64::new(0),
             seat: pool.shared().board.seat(state),
             weight: AtomicU32::new(CONFIGURED),
+            changed: Notify::new(),
             shared: pool.shared().clone(),
             checks: Default::default(),
             last_check: Mutex::new(None),
@@ -133,6 +139,7 @@ impl BackendState {
     /// Sets its state. Control only.
     pub fn set_state(&self, state: State) {
         self.seat.word().set_state(state);
+        self.changed();
     }
 
     /// What the operator wants of it.
@@ -144,6 +151,18 @@ impl BackendState {
     /// Control only.
     pub fn set_admin(&self, admin: AdminState) {
         self.seat.word().set_admin(admin);
+        self.changed();
+    }
+
+    /// Waits until it may have become another answer whether connections are to be kept ready to
+    /// it; no change after this call is missed.
+    pub fn change(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Wakes whoever waits for a change. Control only.
+    pub fn changed(&self) {
+        self.changed.notify_waiters();
     }
 
     /// The weight that the operator has given it; `None` is the configuration's.
@@ -220,6 +239,12 @@ impl BackendState {
         Ok(lease)
     }
 
+    /// Reports what a connection has met that holds no place; true if control should look.
+    #[must_use = "control has to be told"]
+    pub fn report(&self, outcome: Result<(), Failure>, thresholds: &Thresholds) -> bool {
+        self.passive.recorder.record(outcome, thresholds)
+    }
+
     /// Notes a finished check. Control only.
     pub fn checked(&self, report: CheckReport) {
         self.checks[usize::from(report.result.is_err())].fetch_add(1, Relaxed);
@@ -288,7 +313,7 @@ impl Lease {
     pub fn report(&self, outcome: Result<(), Failure>, thresholds: &Thresholds) -> bool {
         let passive = &self.backend.passive;
         match (self.trial.take(), outcome) {
-            (None, outcome) => passive.recorder.record(outcome, thresholds),
+            (None, outcome) => self.backend.report(outcome, thresholds),
             (Some(claim), Ok(())) => passive.trials.succeeded(claim),
             (Some(claim), Err(failure)) => passive.trials.failed(claim, failure),
         }

@@ -122,6 +122,10 @@ impl ConnectFailure {
 pub enum AttemptOutcome {
     /// It was established.
     Connected,
+    /// It had been established before, and was kept ready.
+    Ready,
+    /// It was established, and the backend ended it before its first byte; the hello went on.
+    EarlyClose,
     /// It failed.
     Failed(ConnectFailure),
     /// Another attempt beside it was established first.
@@ -135,6 +139,8 @@ impl AttemptOutcome {
     pub fn name(self) -> &'static str {
         match self {
             AttemptOutcome::Connected => "connected",
+            AttemptOutcome::Ready => "ready",
+            AttemptOutcome::EarlyClose => "early_close",
             AttemptOutcome::Failed(failure) => failure.name(),
             AttemptOutcome::Overtaken => "overtaken",
             AttemptOutcome::Abandoned => "abandoned",

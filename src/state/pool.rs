@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use super::BackendState;
 use super::closing::{Closing, Closings};
 use super::counter::{Counter, Padded, Sharded};
 use super::histogram::Histogram;
 use super::queue::Queue;
 use super::standing::Board;
+use super::{BackendState, ReadyCounts};
 use crate::balance::latency::Latency;
 use crate::health::budget::RetryBudget;
 use crate::health::hedge::ConnectTimes;
@@ -35,6 +35,8 @@ pub struct PoolState {
     connect_times: ConnectTimes,
     /// To the workers, of backends whose sessions are to be closed.
     closings: Arc<Closings>,
+    /// Connections kept ready. Any worker writes, through a guard.
+    ready: Padded<AtomicU32>,
     /// Backends that warm up. Control writes, picks read.
     warming: AtomicU32,
     /// Backends that are ejected and may be tried. Control writes, picks read.
@@ -85,6 +87,10 @@ struct Shard {
     hedges: Counter,
     budget_exhausted: Counter,
     no_backend: Counter,
+    replays: Counter,
+    ready_used: Counter,
+    ready_missed: Counter,
+    ready_lost: Counter,
 }
 
 impl PoolState {
@@ -105,6 +111,7 @@ impl PoolState {
             budget: Padded(RetryBudget::new(Duration::ZERO)),
             connect_times: ConnectTimes::default(),
             closings,
+            ready: Padded::default(),
             warming: AtomicU32::new(0),
             trying: AtomicU32::new(0),
             created: Instant::now(),
@@ -202,6 +209,11 @@ impl PoolState {
         &self.connect_times
     }
 
+    /// Connections kept ready, for the guard that counts them.
+    pub(super) fn ready(&self) -> &AtomicU32 {
+        &self.ready.0
+    }
+
     /// Counts an attempt beside one that is pending. Called by the thread of `worker`, as all
     /// below.
     pub fn hedged(&self, worker: usize) {
@@ -221,6 +233,41 @@ impl PoolState {
     /// Counts a connection that found nothing to go to.
     pub fn no_backend(&self, worker: usize) {
         self.shards.shard(worker).no_backend.add(1);
+    }
+
+    /// Counts a hello that goes to another backend.
+    pub fn replayed(&self, worker: usize) {
+        self.shards.shard(worker).replays.add(1);
+    }
+
+    /// Counts a connection that was handed to a session.
+    pub fn ready_used(&self, worker: usize) {
+        self.shards.shard(worker).ready_used.add(1);
+    }
+
+    /// Counts a session that found none.
+    pub fn ready_missed(&self, worker: usize) {
+        self.shards.shard(worker).ready_missed.add(1);
+    }
+
+    /// Counts a connection that its backend closed before anybody used it.
+    pub fn ready_lost(&self, worker: usize) {
+        self.shards.shard(worker).ready_lost.add(1);
+    }
+
+    /// Reads what was counted of connections kept ready.
+    pub fn ready_counts(&self) -> ReadyCounts {
+        ReadyCounts {
+            kept: self.ready.0.load(Relaxed),
+            used: self.shards.sum(|shard| shard.ready_used.get()),
+            missed: self.shards.sum(|shard| shard.ready_missed.get()),
+            lost: self.shards.sum(|shard| shard.ready_lost.get()),
+        }
+    }
+
+    /// Hellos that went to another backend.
+    pub fn replays_total(&self) -> u64 {
+        self.shards.sum(|shard| shard.replays.get())
     }
 
     /// Attempts beside one that was pending.

@@ -45,6 +45,10 @@ pub struct Process {
     pub max_hello_bytes: AtomicUsize,
     /// The bound on [`Process::sessions`]. Control writes.
     pub max_sessions: AtomicU32,
+    /// Connections kept ready, and attempts at them. Any worker writes, through a guard.
+    pub ready: Padded<AtomicU32>,
+    /// The bound on [`Process::ready`]. Control writes.
+    pub max_ready: AtomicU32,
     /// One a worker.
     pub workers: Sharded<WorkerState>,
     /// Backends that control should look at, for what connections have met there. Workers try to
@@ -156,6 +160,8 @@ impl Process {
             hello_bytes: Padded::default(),
             max_hello_bytes: AtomicUsize::new(usize::MAX),
             max_sessions: AtomicU32::new(u32::MAX),
+            ready: Padded::default(),
+            max_ready: AtomicU32::new(u32::MAX),
             workers: Sharded::new(workers),
             alarms,
             commands,

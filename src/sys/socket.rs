@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, sockopt};
 
 /// TCP options of both sides of a session; `None` leaves the kernel's default (off).
@@ -114,6 +115,20 @@ pub fn take_error(fd: impl AsFd) -> Option<io::Error> {
     }
 }
 
+/// Bytes that can be read at once. Unlike a look at them, this leaves an error for whoever reads.
+pub fn waiting(fd: impl AsFd) -> u64 {
+    // A socket that cannot be asked has nothing to give.
+    rustix::io::ioctl_fionread(fd).unwrap_or(0)
+}
+
+/// Whether the peer has sent FIN or RST, asked of the kernel: an event of it may not have been
+/// seen yet.
+pub fn is_hung_up(fd: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::RDHUP)];
+    // Who cannot be asked about is of no use either.
+    poll(&mut fds, Some(&Timespec::default())) != Ok(0)
+}
+
 /// Bytes written to a TCP socket that its peer has not acknowledged yet (SIOCOUTQ, tcp(7)).
 #[allow(unsafe_code)]
 pub fn unacknowledged(fd: impl AsFd) -> io::Result<usize> {
@@ -154,6 +169,43 @@ mod tests {
         b.read_exact(&mut got).unwrap();
         while unacknowledged(&a).unwrap() > 0 {
             std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_hang_up_is_seen_behind_what_was_sent() {
+        for reset in [false, true] {
+            let (a, b) = pair();
+            assert!(!is_hung_up(&a));
+            write(&b, b"220 hello").unwrap();
+            assert!(!is_hung_up(&a), "bytes are no end");
+            if reset {
+                reset_on_close(&b).unwrap();
+            }
+            drop(b);
+            while !is_hung_up(&a) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_wait_even_behind_an_end() {
+        for (reset, sent) in [(false, 0), (false, 5), (true, 0), (true, 5)] {
+            let (a, mut b) = pair();
+            if sent > 0 {
+                write(&a, b"hello").unwrap();
+            }
+            if reset {
+                reset_on_close(&a).unwrap();
+            }
+            drop(a);
+            while !is_hung_up(&b) {
+                std::thread::yield_now();
+            }
+            assert_eq!(waiting(&b), sent, "reset: {reset}");
+            let end = b.read(&mut [0; 5]).and_then(|_| b.read(&mut [0; 5]));
+            assert_eq!(end.is_err(), reset, "the error is still there");
         }
     }
 

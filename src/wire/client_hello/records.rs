@@ -76,6 +76,13 @@ impl Reader {
         }
     }
 
+    /// Where the hello ends in the bytes received, once [`Reader::advance`] has found it.
+    pub fn end(&self) -> usize {
+        let [_, high, middle, low] = self.header;
+        let length = MESSAGE_HEADER + u32::from_be_bytes([0, high, middle, low]) as usize;
+        self.fragment + length.saturating_sub(self.gathered)
+    }
+
     /// Walks the records until the message is complete, or says why it is not.
     fn scan(&mut self, received: &[u8]) -> Result<Extent, Answer> {
         loop {

@@ -248,6 +248,23 @@ fn thousands_of_extensions() {
     );
 }
 
+/// Told exactly, over any number of records.
+#[test]
+fn where_the_hello_ends() {
+    let check = |bytes: &[u8], end: usize| {
+        let mut reader = Reader::new(MAX);
+        assert!(matches!(reader.advance(bytes), Answer::Hello(_)));
+        assert_eq!(reader.end(), end);
+    };
+    let message = Hello::to("a.com").message();
+    for sizes in [vec![], vec![50], vec![1; 1000]] {
+        let bytes = records(&message, sizes);
+        check(&bytes, bytes.len());
+        check(&[bytes.as_slice(), &record(23, &[0; 9])].concat(), bytes.len());
+    }
+    check(&record(22, &[message.as_slice(), &[255; 9]].concat()), 5 + message.len());
+}
+
 /// 0-RTT data, a ChangeCipherSpec, rubbish, another message in the same record: not looked at.
 #[test]
 fn what_follows_the_hello() {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::admin::request;
 use super::command::{Answer, command};
 use super::metrics::Metrics;
-use super::process::{Usage, cpu_time, resident, usage, workers_asleep};
+use super::process::{Usage, cpu_time, is_stopped, resident, usage, workers_asleep};
 use super::record::Record;
 use super::stream::Stream;
 use super::{pass, wait_for, wait_until};
@@ -267,6 +267,12 @@ impl Pointsman {
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Stops it in the middle of whatever it does, as SIGSTOP does, until SIGCONT.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        wait_until("every thread to be stopped", || is_stopped(self.id()));
     }
 
     /// Whether it has not ended yet.

@@ -50,6 +50,15 @@ pub fn usage(id: u32) -> Usage {
     usage
 }
 
+/// Whether every thread has been stopped by a signal.
+pub fn is_stopped(id: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+    tasks.flatten().all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 /// Whether every worker sleeps. What arrives on a loopback wakes its worker before the sender's
 /// call returns, so a sleeping one has taken all that was sent to it before.
 pub fn workers_asleep(id: u32) -> bool {
