@@ -41,29 +41,27 @@ pub(super) struct Accepted {
     pub local: Address,
 }
 
-/// Serves the connection to its end and says why it ended.
+/// Serves the connection to its end, then closes its account and lets go of `held`.
 ///
-/// Each stage is boxed: a session waits in one of them, and should not carry the room for the
-/// others along.
-pub(super) async fn serve(
+/// Each stage is boxed, the first one before there is a task: a session waits in one of them, and
+/// should carry neither the room for the others along nor what they were given.
+pub(super) fn serve<T>(
     accepted: Accepted,
     listener: Arc<Listener>,
-    account: &mut Account,
-    entry: &Rc<Entry>,
-) -> Termination {
-    let arrived = Box::pin(arrive(accepted, listener, account, entry)).await;
-    let Arrived { mut client, mut connected, first, timeouts } = match arrived {
-        Ok(arrived) => arrived,
-        Err(termination) => return termination,
-    };
-    let carry = carry(&mut client, &mut connected, first, &timeouts, account, &entry.order);
-    let ended = Box::pin(carry).await;
-    account.ends(ended.termination);
-    if !ended.told {
-        let close = async { tokio::join!(close::by_fin(client), close::by_fin(connected.socket)) };
-        Box::pin(close).await;
+    account: Account,
+    held: T,
+) -> impl Future<Output = ()> {
+    let arrive = Box::pin(arrive(accepted, listener, account));
+    async move {
+        let (mut account, arrived) = arrive.await;
+        let termination = match arrived {
+            Ok(arrived) => Box::pin(carry(arrived, &mut account)).await,
+            Err(termination) => termination,
+        };
+        account.ends(termination);
+        drop(account);
+        drop(held);
     }
-    ended.termination
 }
 
 /// A connection with its backend, which holds nothing of the configuration.
@@ -75,9 +73,19 @@ struct Arrived {
     timeouts: relay::Timeouts,
 }
 
-/// The way to a backend: preread, route, pick and connect. A client that is turned away on it has
-/// been told.
+/// The way to a backend. A client that is turned away on it has been told.
 async fn arrive(
+    accepted: Accepted,
+    listener: Arc<Listener>,
+    mut account: Account,
+) -> (Account, Result<Arrived, Termination>) {
+    let entry = account.entry().clone();
+    let arrived = find_backend(accepted, listener, &mut account, &entry).await;
+    (account, arrived)
+}
+
+/// Preread, route, pick and connect.
+async fn find_backend(
     accepted: Accepted,
     listener: Arc<Listener>,
     account: &mut Account,
@@ -226,21 +234,18 @@ async fn turn_away(client: Socket, termination: Termination, account: &Account) 
     termination
 }
 
-/// Relays, and says how the relay ended and who still has to be told.
-async fn carry(
-    client: &mut Socket,
-    connected: &mut Connected,
-    first: Vec<u8>,
-    timeouts: &relay::Timeouts,
-    account: &mut Account,
-    order: &Order,
-) -> Ended {
-    let Connected { socket: backend, place, since } = connected;
-    let (since, first_byte) = (*since, Cell::new(None));
-    let session = Link { account, place, order, connected: since.into_std(), first_byte };
-    let worker = session.account.worker().clone();
-    let end = relay(client, backend, first, since, timeouts, &worker.scratch, &session).await;
-    let first_byte = session.first_byte.get();
+/// Relays to the end, tells those who do not know of it yet, and says why it ended.
+async fn carry(arrived: Arrived, account: &mut Account) -> Termination {
+    let entry = account.entry().clone();
+    let order = &entry.order;
+    let Arrived { mut client, connected, first, timeouts } = arrived;
+    let Connected { socket: mut backend, place, since } = connected;
+    let (connected, first_byte) = (since.into_std(), Cell::new(None));
+    let link = Link { account, place: &place, order, connected, first_byte };
+    let scratch = &link.account.worker().scratch;
+    let end = relay(&mut client, &mut backend, first, since, &timeouts, scratch, &link).await;
+    let first_byte = link.first_byte.get();
+    let worker = account.worker().clone();
     if let Some(took) = first_byte {
         place.pool.first_byte_seconds.record(worker.index, took);
     }
@@ -249,32 +254,22 @@ async fn carry(
         place.answered(Err(Failure::EarlyClose), &worker.process);
     }
     account.first_byte(first_byte);
-    match end {
-        End::Closed(Side::Client) => Ended::told(Termination::ClientClosed),
-        End::Closed(Side::Backend) => Ended::told(Termination::BackendClosed),
-        End::Reset(Side::Client) => Ended::told(Termination::ClientReset),
-        End::Reset(Side::Backend) => Ended::told(Termination::BackendReset),
-        End::Idle => Ended::to_tell(Termination::IdleTimeout),
-        End::HalfClosed => Ended::to_tell(Termination::HalfClosedTimeout),
-        End::Lifetime => Ended::to_tell(Termination::Lifetime),
-        End::Ordered => Ended::to_tell(order.given().unwrap_or(Termination::Error)),
+    let (termination, told) = match end {
+        End::Closed(Side::Client) => (Termination::ClientClosed, true),
+        End::Closed(Side::Backend) => (Termination::BackendClosed, true),
+        End::Reset(Side::Client) => (Termination::ClientReset, true),
+        End::Reset(Side::Backend) => (Termination::BackendReset, true),
+        End::Idle => (Termination::IdleTimeout, false),
+        End::HalfClosed => (Termination::HalfClosedTimeout, false),
+        End::Lifetime => (Termination::Lifetime, false),
+        End::Ordered => (order.given().unwrap_or(Termination::Error), false),
+    };
+    account.ends(termination);
+    if !told {
+        let close = async { tokio::join!(close::by_fin(client), close::by_fin(backend)) };
+        Box::pin(close).await;
     }
-}
-
-struct Ended {
-    termination: Termination,
-    /// The peers know, since they ended it.
-    told: bool,
-}
-
-impl Ended {
-    fn told(termination: Termination) -> Self {
-        Ended { termination, told: true }
-    }
-
-    fn to_tell(termination: Termination) -> Self {
-        Ended { termination, told: false }
-    }
+    termination
 }
 
 /// What hash policies look at. A client on a unix socket has no address.

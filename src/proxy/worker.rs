@@ -216,15 +216,8 @@ impl Worker {
             tokio::task::spawn_local(self.clone().beat());
         }
         let enrolled = Enrolled::new(self, account.entry());
-        tokio::task::spawn_local(async move {
-            let mut account = account;
-            let enrolled = enrolled;
-            let termination =
-                session::serve(accepted, listener, &mut account, &enrolled.entry).await;
-            account.ends(termination);
-            drop(account);
-            drop(place);
-        });
+        let held = (enrolled, place);
+        tokio::task::spawn_local(session::serve(accepted, listener, account, held));
     }
 
     /// Keeps a timer ahead of all others while connections come. A timer that is armed to fire before
