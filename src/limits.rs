@@ -30,6 +30,9 @@ pub const ACCEPT_BATCH: usize = 32;
 /// Connections the kernel may hold for a listener (it caps this at `net.core.somaxconn`).
 pub const BACKLOG: i32 = 65_535;
 
+/// Commands to control that wait for their turn.
+pub const COMMANDS: usize = 16;
+
 /// Connections handed to a worker that it has not taken yet.
 pub const HANDOVERS: usize = 1024;
 

@@ -67,6 +67,12 @@ pub(super) fn connect(value: Value<'_>, report: &mut Report) -> Option<Connectin
         let (timeout, total) = (Short(connect.timeout), Short(connect.total_timeout));
         value.warn(Suspicion::ShortTotal { timeout, total }, report);
     }
+    if let HedgeAfter::After(after) = connect.hedge_after
+        && after >= connect.timeout
+    {
+        let (after, timeout) = (Short(after), Short(connect.timeout));
+        value.warn(Suspicion::UselessHedge { after, timeout }, report);
+    }
     let needs_two =
         [("hedge_after", connect.hedge_after != HedgeAfter::Off), ("replay_hello", replay_hello)];
     for (key, _) in needs_two.into_iter().filter(|(_, on)| *on && connect.attempts == 1) {

@@ -2,6 +2,7 @@
 
 use super::pool::ANY;
 use super::report::Report;
+use super::units::Short;
 use super::value::{Table, Value};
 use super::warning::Suspicion;
 use super::{Outlier, defaults};
@@ -45,6 +46,11 @@ pub(super) fn outlier(value: Value<'_>, report: &mut Report) -> Option<Option<Ou
             table.read("max_ejected_percent", defaults.max_ejected_percent, |v| {
                 u8::try_from(v.integer(1..=100, "a whole number", "50", report)?).ok()
             });
+        let Terms { base_ejection, max_ejection, .. } = terms;
+        if max_ejection < base_ejection {
+            let (base, max) = (Short(base_ejection), Short(max_ejection));
+            value.warn(Suspicion::ShortMaxEjection { base, max }, report);
+        }
         if thresholds.consecutive.is_none() && thresholds.rate.is_none() {
             value.warn(Suspicion::NothingEjects, report);
         }

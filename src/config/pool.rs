@@ -102,8 +102,11 @@ pub(super) fn max_connections(value: Value<'_>, report: &mut Report) -> Option<O
 }
 
 fn queue(value: Value<'_>, report: &mut Report) -> Option<Queueing> {
-    let table = value.table(QUEUE, "a map with `max` and `timeout`", report)?;
     let defaults = defaults::QUEUE;
+    if value.is_off() {
+        return Some(defaults);
+    }
+    let table = value.table(QUEUE, "`off` or a map with `max` and `timeout`", report)?;
     let max = table.read("max", None, |v| {
         v.off_or(report, |value, report| {
             let expected = "`off` or a whole number";

@@ -39,6 +39,19 @@ pub enum Suspicion {
     )]
     SourceOfUnix { route: usize },
     #[error(
+        "hedge_after {} is not shorter than timeout {}: no attempt is pending for that long; \
+         shorten it",
+        .after,
+        .timeout
+    )]
+    UselessHedge { after: Short, timeout: Short },
+    #[error(
+        "max_ejection {} is shorter than base_ejection {}, which is what counts then",
+        .max,
+        .base
+    )]
+    ShortMaxEjection { base: Short, max: Short },
+    #[error(
         "total_timeout {} is shorter than timeout {}: no attempt gets its full time; make it longer",
         .total,
         .timeout

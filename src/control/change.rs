@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Publisher;
-use super::watch::consider_panic;
+use super::watch::{consider_panic, expect};
 use crate::balance::BuildError;
 use crate::health::State;
 use crate::snapshot::{self, Backend};
@@ -67,12 +67,18 @@ impl Publisher {
         if before == admin {
             return;
         }
-        state.set_admin(admin);
         let snapshot = self.published.borrow().clone();
         let Some(pool) = snapshot.pool(pool) else { return };
+        if admin != AdminState::Ready {
+            expect(pool, state, None);
+        }
+        state.set_admin(admin);
         if pool.health.is_some() && [before, admin].contains(&AdminState::Maintenance) {
-            self.checks.follow(&snapshot, &self.clients);
-            if admin == AdminState::Maintenance {
+            if admin != AdminState::Maintenance {
+                // It may be in the middle of a reload, which has added others.
+                self.checks.add(&snapshot, &self.clients);
+            } else {
+                self.checks.follow(&snapshot, &self.clients);
                 // Nobody looks any more. When it is back the first check decides.
                 state.set_state(State::Unknown);
             }

@@ -99,12 +99,33 @@ impl Checks {
         Checks { probes: AHashMap::new(), shared: Arc::new(shared) }
     }
 
-    /// Checks what `snapshot` says from now on, with the `clients` of its configuration. What is
-    /// known of a backend stays known.
+    /// Checks what `snapshot` says as well, which is to be in force soon. Until it is, what is in
+    /// force goes on being checked.
+    pub fn add(&mut self, snapshot: &Snapshot, clients: &Clients) {
+        let Wanted { mut probes, urgent } = self.wanted(snapshot, clients);
+        self.shared.watch.add(snapshot);
+        for (key, watched) in &mut probes {
+            let Some(probe) = self.probes.get(key) else { continue };
+            for subject in &lock(&probe.watched).subjects {
+                if !watched.subjects.iter().any(|known| Arc::ptr_eq(known, subject)) {
+                    watched.subjects.push(subject.clone());
+                }
+            }
+        }
+        self.run_all(probes, &urgent);
+    }
+
+    /// Checks what `snapshot` says from now on, with the `clients` of its configuration, and
+    /// nothing else. What is known of a backend stays known.
     pub fn follow(&mut self, snapshot: &Snapshot, clients: &Clients) {
-        let mut wanted: AHashMap<ProbeKey, Watched> = AHashMap::new();
-        // Probes about a backend that is new here, which must not wait for their next turn.
-        let mut urgent: AHashSet<ProbeKey> = AHashSet::new();
+        let Wanted { probes, urgent } = self.wanted(snapshot, clients);
+        self.shared.watch.follow(snapshot);
+        self.probes.retain(|key, _| probes.contains_key(key));
+        self.run_all(probes, &urgent);
+    }
+
+    fn wanted(&self, snapshot: &Snapshot, clients: &Clients) -> Wanted {
+        let mut wanted = Wanted::default();
         for (pool, client) in snapshot.pools.iter().zip(&clients.0) {
             let Some(health) = &pool.health else { continue };
             let probe = Arc::new(health.probe.clone());
@@ -121,15 +142,17 @@ impl Checks {
                     timeout: health.timeout,
                 };
                 if state.state() == State::Unknown && !self.shared.watch.knows(state) {
-                    urgent.insert(key.clone());
+                    wanted.urgent.insert(key.clone());
                 }
-                let watched = wanted.entry(key).or_default();
+                let watched = wanted.probes.entry(key).or_default();
                 watched.subjects.push(state.clone());
                 watched.tls = watched.tls.take().or_else(|| client.clone());
             }
         }
-        self.shared.watch.follow(snapshot);
-        self.probes.retain(|key, _| wanted.contains_key(key));
+        wanted
+    }
+
+    fn run_all(&mut self, wanted: AHashMap<ProbeKey, Watched>, urgent: &AHashSet<ProbeKey>) {
         let count = wanted.len();
         for (index, (key, watched)) in wanted.into_iter().enumerate() {
             if let Some(probe) = self.probes.get(&key).filter(|_| !urgent.contains(&key)) {
@@ -148,19 +171,33 @@ impl Checks {
 
     /// Waits until every checked backend of `pools` has had a result, or until `patience` is
     /// over.
-    pub async fn first_round(&self, pools: &[Arc<Pool>], patience: Duration) {
-        let deadline = Instant::now() + patience;
-        loop {
-            let reported = self.shared.reported.notified();
-            let known = pools.iter().flat_map(|pool| &pool.backends);
-            if known.into_iter().all(|backend| is_decided(&backend.state)) {
-                return;
-            }
-            if timeout_at(deadline, reported).await.is_err() {
-                return;
+    pub fn first_round(
+        &self,
+        pools: Vec<Arc<Pool>>,
+        patience: Duration,
+    ) -> impl Future<Output = ()> + use<> {
+        let (shared, deadline) = (self.shared.clone(), Instant::now() + patience);
+        async move {
+            loop {
+                let reported = shared.reported.notified();
+                let known = pools.iter().flat_map(|pool| &pool.backends);
+                if known.into_iter().all(|backend| is_decided(&backend.state)) {
+                    return;
+                }
+                if timeout_at(deadline, reported).await.is_err() {
+                    return;
+                }
             }
         }
     }
+}
+
+/// The probes of a configuration.
+#[derive(Default)]
+struct Wanted {
+    probes: AHashMap<ProbeKey, Watched>,
+    /// About a backend that is new here, which must not wait for its next turn.
+    urgent: AHashSet<ProbeKey>,
 }
 
 /// Where a backend is checked. A check with a port of its own has no backend without ports.

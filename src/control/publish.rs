@@ -1,6 +1,7 @@
 //! Making a configuration the one in force: at the start, and at each reload. All or nothing:
 //! sockets are bound and tables built before anything is changed.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,13 +17,19 @@ use super::watch::{Watch, update_panic};
 use crate::address::Address;
 use crate::config::{self, AccessLog, Config, MaxConnections};
 use crate::health::State;
+use crate::limits::COMMANDS;
 use crate::limits::{READY_DESCRIPTORS_SHARE, RESERVED_DESCRIPTORS};
 use crate::net::listen;
 use crate::snapshot::{self, Backend, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
-use crate::state::{BackendState, LogMessage, Phase, Process};
+use crate::state::{AdminState, BackendState, Change, LogMessage, Phase, Process};
 use crate::sys;
 use crate::sys::socket::TcpOptions;
+
+/// Whether a change touches neither tables nor checks.
+fn is_light(change: &Change) -> bool {
+    change.weight.is_none() && change.admin != Some(AdminState::Maintenance)
+}
 
 /// How long a reload waits for the workers to have taken over, before it says so and goes on.
 const TAKE_OVER: Duration = Duration::from_secs(1);
@@ -45,6 +52,8 @@ pub struct Publisher {
     /// What the checks of the configuration in force shake hands with.
     pub(super) clients: Clients,
     watch: Arc<Watch>,
+    /// Commands that came during a reload.
+    deferred: VecDeque<Command>,
     pub(super) published: watch::Sender<Arc<Snapshot>>,
 }
 
@@ -67,7 +76,11 @@ impl Publisher {
         let mut checks = Checks::new(watch.clone());
         checks.follow(&snapshot, &clients);
         let (published, snapshots) = watch::channel(Arc::new(snapshot));
-        Ok((Publisher { process, path, probe, checks, clients, watch, published }, snapshots))
+        let deferred = VecDeque::new();
+        Ok((
+            Publisher { process, path, probe, checks, clients, watch, deferred, published },
+            snapshots,
+        ))
     }
 
     /// Waits for the first result of every check, but not longer than a check may take, nor when
@@ -76,7 +89,7 @@ impl Publisher {
         let snapshot = self.published.borrow().clone();
         let mut stops = self.process.stops.subscribe();
         tokio::select! {
-            () = first_round(&self.checks, &snapshot.pools) => {}
+            () = first_round(&self.checks, snapshot.pools.clone()) => {}
             _ = stops.wait_for(|&count| count > 0) => {}
         }
         snapshot.pools.iter().for_each(|pool| update_panic(pool));
@@ -96,10 +109,17 @@ impl Publisher {
         alarms: mpsc::Receiver<Arc<BackendState>>,
     ) {
         tokio::spawn(self.watch.clone().run(alarms));
-        while let Some(command) = commands.recv().await {
+        loop {
+            let command = match self.deferred.pop_front() {
+                Some(command) => command,
+                None => match commands.recv().await {
+                    Some(command) => command,
+                    None => return,
+                },
+            };
             // Whoever asked may have gone away.
             match command {
-                Command::Reload(answer) => self.answer_reload(answer).await,
+                Command::Reload(answer) => self.answer_reload(answer, &mut commands).await,
                 Command::Change { pool, backend, change, answer } => {
                     let _gone = answer.send(self.change(&pool, &backend, change).await);
                 }
@@ -107,8 +127,12 @@ impl Publisher {
         }
     }
 
-    async fn answer_reload(&mut self, answer: oneshot::Sender<Result<u64, Vec<String>>>) {
-        let result = self.reload().await;
+    async fn answer_reload(
+        &mut self,
+        answer: oneshot::Sender<Result<u64, Vec<String>>>,
+        commands: &mut mpsc::Receiver<Command>,
+    ) {
+        let result = self.reload(commands).await;
         let ok = result.is_ok();
         self.process.reloads[usize::from(!ok)].fetch_add(1, Relaxed);
         self.process.last_reload_ok.store(ok, Relaxed);
@@ -124,7 +148,7 @@ impl Publisher {
         let _gone = answer.send(result);
     }
 
-    async fn reload(&mut self) -> Result<u64, Vec<String>> {
+    async fn reload(&mut self, commands: &mut mpsc::Receiver<Command>) -> Result<u64, Vec<String>> {
         self.still_accepting()?;
         let Some(path) = self.path.clone() else {
             return Err(vec!["started from flags: there is no file to read again".to_owned()]);
@@ -144,21 +168,48 @@ impl Publisher {
         let (snapshot, clients) =
             prepare(&self.process, Arc::new(config), Some(&before), self.probe)?;
         let generation = snapshot.generation;
-        self.checks.follow(&snapshot, &clients);
-        self.clients = clients;
         // A pool that may have nothing to offer gets its first round before its first connection.
+        self.checks.add(&snapshot, &clients);
         let new: Vec<_> = snapshot.pools.iter().filter(|pool| undecided(pool)).cloned().collect();
-        first_round(&self.checks, &new).await;
+        let round = first_round(&self.checks, new);
+        self.change_during(round, commands).await;
         self.still_accepting()?;
         if before.config.access_log != snapshot.config.access_log {
             let (process, config) = (self.process.clone(), snapshot.config.clone());
             let told = tokio::task::spawn_blocking(move || configure_access_log(&process, &config));
             told.await.map_err(|error| vec![format!("telling the access log: {error}")])?;
         }
+        self.checks.follow(&snapshot, &clients);
+        self.clients = clients;
         forget_removed(&before, &snapshot);
         drop(before);
         self.publish(snapshot, update_panic).await;
         Ok(generation)
+    }
+
+    /// Waits for `round`. A new pool that is slow to answer keeps no operator from taking a backend
+    /// out; what would publish something else waits for its turn.
+    async fn change_during(
+        &mut self,
+        round: impl Future<Output = ()>,
+        commands: &mut mpsc::Receiver<Command>,
+    ) {
+        let mut round = std::pin::pin!(round);
+        loop {
+            let command = tokio::select! {
+                () = &mut round => return,
+                command = commands.recv() => command,
+            };
+            match command {
+                Some(Command::Change { pool, backend, change, answer }) if is_light(&change) => {
+                    let _gone = answer.send(self.change(&pool, &backend, change).await);
+                }
+                Some(command) if self.deferred.len() < COMMANDS => self.deferred.push_back(command),
+                // Who asked hears that nobody answers.
+                Some(_) => {}
+                None => return round.await,
+            }
+        }
     }
 
     /// Puts the snapshot in force, and `panic` into each pool.
@@ -224,10 +275,10 @@ fn undecided(pool: &Arc<Pool>) -> bool {
 }
 
 /// At most `interval + timeout` of the most patient pool.
-async fn first_round(checks: &Checks, pools: &[Arc<Pool>]) {
+fn first_round(checks: &Checks, pools: Vec<Arc<Pool>>) -> impl Future<Output = ()> + use<> {
     let patience = |pool: &Arc<Pool>| pool.health.as_ref().map(|h| h.interval + h.timeout);
     let longest = pools.iter().filter_map(patience).max().unwrap_or_default();
-    checks.first_round(pools, longest).await;
+    checks.first_round(pools, longest)
 }
 
 /// Settings that a running process cannot change.

@@ -55,7 +55,23 @@ impl Watch {
         Watch { process, inner: Mutex::default(), earlier: Notify::new() }
     }
 
-    /// Watches the backends of `snapshot` from now on. What is known of one stays known.
+    /// Watches the backends of `snapshot` as well, which is to be in force soon.
+    pub fn add(&self, snapshot: &Snapshot) {
+        let now = self.now();
+        let mut inner = self.lock();
+        for pool in &snapshot.pools {
+            for backend in &pool.backends {
+                let new = !inner.entries.contains_key(&key(&backend.state));
+                if new && !is_left_alone(pool, &backend.state) {
+                    let entry = Entry::new(pool, &backend.state);
+                    inner.put(now, entry);
+                }
+            }
+        }
+    }
+
+    /// Watches the backends of `snapshot` from now on, and no others. What is known of one stays
+    /// known.
     pub fn follow(&self, snapshot: &Snapshot) {
         let now = self.now();
         let mut inner = self.lock();
@@ -63,8 +79,8 @@ impl Watch {
         inner.agenda.clear();
         for pool in &snapshot.pools {
             for backend in &pool.backends {
-                if pool.health.is_some() && backend.state.admin() == AdminState::Maintenance {
-                    continue; // nobody looks, and what was known says nothing afterwards
+                if is_left_alone(pool, &backend.state) {
+                    continue;
                 }
                 let known = before.remove(&key(&backend.state));
                 let mut entry = known.unwrap_or_else(|| Entry::new(pool, &backend.state));
@@ -163,7 +179,9 @@ impl Watch {
                 let other = |b: &crate::snapshot::Backend| {
                     let entry = inner.entries.get(&self::key(&b.state))?;
                     let in_force = entry.standing.ejection().in_force();
-                    Some((b.weight, entry.standing.state(), in_force))
+                    // What the operator has taken out is no help.
+                    let weight = if b.state.standing().is_ready() { b.weight } else { 0 };
+                    Some((weight, entry.standing.state(), in_force))
                 };
                 has_room(outlier.max_ejected_percent, pool.backends.iter().filter_map(other))
             };
@@ -199,6 +217,10 @@ impl Watch {
             entry.warm(now);
         } else {
             entry.cool();
+        }
+        // Panic begins before a state that asks for it is seen, and ends after one that does not.
+        if change.from == State::Up {
+            expect(&entry.pool, &entry.backend, Some(change.to));
         }
         entry.pool.set_state(&entry.backend, change.to);
         consider_panic(&entry.pool);
@@ -295,6 +317,11 @@ impl Entry {
     }
 }
 
+/// In maintenance nobody looks, and what was known says nothing afterwards.
+fn is_left_alone(pool: &Pool, backend: &BackendState) -> bool {
+    pool.health.is_some() && backend.admin() == AdminState::Maintenance
+}
+
 fn key(backend: &Arc<BackendState>) -> usize {
     Arc::as_ptr(backend).addr()
 }
@@ -309,6 +336,8 @@ fn count_warming(pool: &Pool) {
 fn count_tried(pool: &Pool) {
     let count = pool.backends.iter().filter(|b| b.state.passive().trials.is_open()).count();
     pool.state.set_trying(u32::try_from(count).unwrap_or(u32::MAX));
+    // Somebody in line may be the one to try.
+    pool.state.queue().nudge();
 }
 
 /// Failures of connections that a check of this kind would have found.
@@ -359,6 +388,13 @@ pub(super) fn consider_panic(pool: &Pool) {
     }
 }
 
+/// As [`consider_panic`], where a backend is about to have this state; `None`: to be taken out.
+pub(super) fn expect(pool: &Pool, backend: &BackendState, state: Option<State>) {
+    if pool.backends.iter().all(|b| is_decided(&b.state)) && pool.would_panic(backend, state) {
+        put_panic(pool, true);
+    }
+}
+
 /// Whether a first result is not to be waited for any more, or never to come.
 pub(super) fn is_decided(backend: &BackendState) -> bool {
     backend.state() != State::Unknown || backend.admin() == AdminState::Maintenance
@@ -366,10 +402,15 @@ pub(super) fn is_decided(backend: &BackendState) -> bool {
 
 /// Sets or ends panic as the states of the pool's backends ask for.
 pub(super) fn update_panic(pool: &Pool) {
-    let panic = pool.should_panic();
+    put_panic(pool, pool.should_panic());
+}
+
+fn put_panic(pool: &Pool, panic: bool) {
     if !pool.state.set_panic(panic) {
         return;
     }
+    // Somebody in line may be let in by it.
+    pool.state.queue().nudge();
     if panic {
         tracing::error!(pool = %pool.name, "panic: the state of its backends is ignored");
     } else {

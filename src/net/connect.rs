@@ -58,7 +58,8 @@ impl Connecting {
 }
 
 /// What an attempt ends with that has not been answered in time.
-pub const TIMED_OUT: ConnectError = ConnectError { reason: ConnectFailure::Timeout, ours: false };
+pub const TIMED_OUT: ConnectError =
+    ConnectError { reason: ConnectFailure::Timeout, ours: false, busy: false };
 
 /// Connects within `timeout`.
 ///
@@ -94,7 +95,8 @@ fn start(socket: socket2::Socket, address: &SockAddr) -> io::Result<OwnedFd> {
 
 /// Whose fault an error of a socket on its way to a backend is.
 pub fn classify(error: &io::Error) -> ConnectError {
-    let (reason, ours) = match error.raw_os_error().map(Errno::from_raw_os_error) {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    let (reason, ours) = match errno {
         // A unix path that is not there is as closed as a port nobody listens on.
         Some(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOENT) => {
             (ConnectFailure::Refused, false)
@@ -109,7 +111,7 @@ pub fn classify(error: &io::Error) -> ConnectError {
         }
         _ => (ConnectFailure::Other, false),
     };
-    ConnectError { reason, ours }
+    ConnectError { reason, ours, busy: errno == Some(Errno::AGAIN) }
 }
 
 #[cfg(test)]
@@ -142,9 +144,11 @@ mod tests {
             (Errno::ADDRNOTAVAIL, ConnectFailure::LocalPorts, true),
             (Errno::MFILE, ConnectFailure::Other, true),
             (Errno::ACCESS, ConnectFailure::Other, false),
+            (Errno::AGAIN, ConnectFailure::Other, false),
         ] {
             let error = io::Error::from_raw_os_error(errno.raw_os_error());
-            assert_eq!(classify(&error), ConnectError { reason, ours }, "{error}");
+            let busy = errno == Errno::AGAIN;
+            assert_eq!(classify(&error), ConnectError { reason, ours, busy }, "{error}");
         }
     }
 

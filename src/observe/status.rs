@@ -65,7 +65,7 @@ pub struct PoolStatus {
 pub struct BackendStatus {
     /// In canonical form.
     pub address: String,
-    /// `unknown`, `up` or `down`.
+    /// `unknown`, `up`, `down` or `ejected`.
     pub state: String,
     /// `ready`, `drain` or `maintenance`.
     pub admin: String,
@@ -79,6 +79,9 @@ pub struct BackendStatus {
     pub total: u64,
     /// Failed attempts to connect.
     pub failures: u64,
+    /// Times that real connections got it ejected.
+    #[serde(default)]
+    pub ejections: u64,
     /// `None` before the first one, or if there are none.
     pub last_check: Option<CheckStatus>,
 }
@@ -151,6 +154,7 @@ pub(super) fn backend(backend: &snapshot::Backend) -> BackendStatus {
         active: counts.active,
         total: counts.connections,
         failures: counts.failures.iter().sum(),
+        ejections: counts.ejections,
         last_check: backend.state.last_check().map(|report| check(&report)),
     }
 }

@@ -5,6 +5,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(super) struct Connected {
 
 /// Where a connection is to go.
 pub(super) struct Way<'a> {
-    pub pool: &'a Pool,
+    pub pool: &'a Arc<Pool>,
     pub connection: &'a Tuple<'a>,
 }
 
@@ -44,6 +45,8 @@ pub(super) struct Way<'a> {
 #[derive(Debug)]
 pub(super) struct Course {
     begun: Instant,
+    /// The pool, where that has been replaced while the connection waited.
+    pool: Option<Arc<Pool>>,
     /// When all attempts have to be over; `None` before the first one.
     total_ends: Option<Instant>,
     /// Backends that are not to be tried again.
@@ -55,7 +58,8 @@ pub(super) struct Course {
 impl Course {
     /// Of one that has made none.
     pub fn new() -> Self {
-        Course { begun: Instant::now(), total_ends: None, tried: Tried::default(), made: 0 }
+        let (begun, tried) = (Instant::now(), Tried::default());
+        Course { begun, pool: None, total_ends: None, tried, made: 0 }
     }
 
     /// When all attempts have to be over; `None` before the first one.
@@ -99,7 +103,7 @@ pub(super) async fn connect_any(
 
 /// The attempts of one connection.
 struct Race<'a> {
-    pool: &'a Pool,
+    pool: Arc<Pool>,
     connection: &'a Tuple<'a>,
     account: &'a mut Account,
     course: &'a mut Course,
@@ -138,7 +142,7 @@ impl<'a> Race<'a> {
     fn new(way: &Way<'a>, course: &'a mut Course, account: &'a mut Account) -> Self {
         let &Way { pool, connection } = way;
         Race {
-            pool,
+            pool: course.pool.as_ref().unwrap_or(pool).clone(),
             connection,
             account,
             resumed: course.made > 0,
@@ -246,14 +250,11 @@ impl<'a> Race<'a> {
         if self.course.made >= self.pool.connect.attempts || Instant::now() >= total_ends {
             return failed;
         }
-        let mut picked = self.place();
-        let mut spent = false;
+        if !self.spend() {
+            return failed;
+        }
         loop {
-            if !spent && !self.spend() {
-                return failed;
-            }
-            spent = true;
-            match picked {
+            match self.place() {
                 Pick::Backend(index, lease) => {
                     self.pool.state.retried(self.worker().index);
                     return self.start(index, lease);
@@ -268,7 +269,6 @@ impl<'a> Race<'a> {
             }
             self.course.tried.clear();
             self.rounds += 1;
-            picked = self.place();
         }
     }
 
@@ -299,8 +299,8 @@ impl<'a> Race<'a> {
         self.course.made += 1;
         self.course.tried.add(index);
         let begun = Instant::now();
-        let place = Place::new(lease, self.pool);
-        let kept = self.worker().take_ready(self.pool, index);
+        let place = Place::new(lease, &self.pool);
+        let kept = self.worker().take_ready(&self.pool, index);
         let ready = kept.is_some();
         let connecting = match kept {
             Some(socket) => Ok(Connecting::established(socket)),
@@ -344,7 +344,7 @@ impl<'a> Race<'a> {
             ms = took.as_secs_f64() * 1e3, "connect failed"
         );
         self.ours |= error.ours;
-        if !error.ours {
+        if !error.ours && !error.busy {
             let outlier = self.pool.outlier.as_ref();
             place.failed(Failure::Connect, outlier, &self.worker().process);
         }
@@ -419,9 +419,10 @@ impl<'a> Race<'a> {
     }
 
     /// A place for the first attempt; waited for if all backends are full and the pool has a
-    /// queue. Whoever finds others waiting waits behind them.
-    async fn place_in_turn(&self) -> Pick {
-        let (queue, queueing) = (self.pool.state.queue(), self.pool.queue);
+    /// queue. Whoever finds others waiting waits behind them; whose turn it is looks at the pool as
+    /// it is by then.
+    async fn place_in_turn(&mut self) -> Pick {
+        let (queue, queueing) = (self.pool.state.queue().clone(), self.pool.queue);
         if queueing.max == 0 || queue.waiting() == 0 {
             let picked = self.place();
             if queueing.max == 0 || !matches!(picked, Pick::BackendsFull) {
@@ -432,6 +433,7 @@ impl<'a> Race<'a> {
         let wait = async {
             loop {
                 if turn.is_first() {
+                    self.follow_pool();
                     match self.place() {
                         Pick::BackendsFull => {}
                         picked => return picked,
@@ -441,6 +443,14 @@ impl<'a> Race<'a> {
             }
         };
         tokio::time::timeout(queueing.timeout, wait).await.unwrap_or(Pick::BackendsFull)
+    }
+
+    /// Goes on with the newest configuration of its pool, as long as nothing has been tried.
+    fn follow_pool(&mut self) {
+        if let Some(newest) = self.worker().pool(&self.pool.name) {
+            self.pool = newest.clone();
+            self.course.pool = Some(newest);
+        }
     }
 }
 

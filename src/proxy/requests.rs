@@ -65,7 +65,9 @@ impl Worker {
         let mut found: Vec<Vec<Rc<Entry>>> = closings.iter().map(|_| Vec::new()).collect();
         self.roll
             .visit(|entry| {
-                if let Some(&index) = entry.kept_on().and_then(|backend| indices.get(&backend)) {
+                let Some(&index) = entry.kept_on().and_then(|b| indices.get(&b)) else { return };
+                // Who came later came in panic, knowing it to be down.
+                if entry.started <= closings[index].since {
                     found[index].push(entry.clone());
                 }
             })

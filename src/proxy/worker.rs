@@ -18,7 +18,7 @@ use super::ready::Stash;
 use super::roll::{Entry, Roll};
 use super::session::{self, Accepted};
 use crate::net::scratch::Scratch;
-use crate::snapshot::{Listener, Snapshot};
+use crate::snapshot::{Listener, Pool, Snapshot};
 use crate::state::{Phase, Process, Termination};
 
 /// The last part of grace in which the remaining sessions are closed one after the other, so that
@@ -202,6 +202,8 @@ impl Worker {
         }
         let state = self.process.workers.shard(self.index);
         state.generation.store(snapshot.generation, Relaxed);
+        // Who waits for a place here has another pool to look at.
+        snapshot.pools.iter().for_each(|pool| pool.state.queue().nudge());
     }
 
     /// Runs one session as a task of its own.
@@ -274,6 +276,11 @@ impl Worker {
         let share = self.roll.kept().div_ceil(usize::try_from(steps).unwrap_or(usize::MAX));
         self.roll.order_end(share, Termination::Shutdown);
         SPREAD_STEP
+    }
+
+    /// The pool of this name, as the newest configuration has it.
+    pub fn pool(&self, name: &str) -> Option<Arc<Pool>> {
+        self.snapshot.borrow().pool(name).cloned()
     }
 
     /// Whether connections are recorded in the access log.

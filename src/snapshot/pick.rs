@@ -4,7 +4,7 @@
 //! their state. One that warms up counts for less where picks go by load; otherwise it is passed
 //! over by a share of the connections, unless there is no other.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::pool::{Pool, Tried};
@@ -96,12 +96,16 @@ impl<'a> Candidates<'a> {
     }
 
     fn find(&mut self, hash: u64, rng: &mut fastrand::Rng) -> Option<usize> {
+        // In turn with the first picks, retries would push these back onto the backend that fails.
+        let again = self.tried.count() > 0;
+        let aside = AtomicU64::new(if again { rng.u64(..) } else { 0 });
         let passes_over = self.warming && !self.pool.spec.policy.goes_by_load();
         for stage in Stage::order(self.pool.state.panic(), passes_over) {
             self.stage = stage;
             let policy: Option<&Policy> =
                 if stage.backups { self.pool.backups.as_ref() } else { Some(&self.pool.policy) };
-            let found = policy.and_then(|p| p.pick(self, hash, self.pool.state.tickets(), rng));
+            let tickets = if again { &aside } else { self.pool.state.tickets() };
+            let found = policy.and_then(|p| p.pick(self, hash, tickets, rng));
             if found.is_some() {
                 return found;
             }

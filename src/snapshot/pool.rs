@@ -174,16 +174,28 @@ impl Pool {
     /// Whether the state of its backends is to be ignored, as it is now. With a backup that is
     /// usable it is not. What the operator has taken out does not count at all.
     pub fn should_panic(&self) -> bool {
+        self.panics_if(|b| b.state.standing().is_ready().then(|| b.state.state()))
+    }
+
+    /// The same, were `changed` in this state; `None`: taken out by the operator.
+    pub fn would_panic(&self, changed: &BackendState, state: Option<State>) -> bool {
+        self.panics_if(|b| match b.state.standing().is_ready().then(|| b.state.state()) {
+            Some(_) if std::ptr::eq(&*b.state, changed) => state,
+            other => other,
+        })
+    }
+
+    /// `state` gives the state of a backend, `None` for one that is taken out.
+    fn panics_if(&self, state: impl Fn(&Backend) -> Option<State>) -> bool {
         let threshold = match self.panic_threshold {
             PanicThreshold::Percent(percent) => Some(percent),
             PanicThreshold::Off => None,
         };
-        let helps = |b: &Backend| b.backup && b.weight > 0 && b.state.standing().is_usable();
+        let helps = |b: &Backend| b.backup && b.weight > 0 && state(b) == Some(State::Up);
         if self.backends.iter().any(helps) {
             return false;
         }
-        let ready = self.backends.iter().filter(|b| b.state.standing().is_ready());
-        let backends = ready.map(|b| (b.weight, b.state.state()));
+        let backends = self.backends.iter().filter_map(|b| Some((b.weight, state(b)?)));
         crate::health::in_panic(threshold, backends)
     }
 }

@@ -325,8 +325,10 @@ impl Drop for Lease {
         if let Some(claim) = self.trial.take() {
             self.backend.passive.trials.cancelled(claim);
         }
-        self.backend.seat.word().leave();
+        // The pool first: who finds a place on the backend finds one in the pool.
         self.backend.shared.leave();
+        self.backend.seat.word().leave();
+        self.backend.shared.nudge();
     }
 }
 

@@ -155,6 +155,9 @@ pub struct ConnectError {
     pub reason: ConnectFailure,
     /// Ours: no local port, descriptor or memory. It says nothing about the backend.
     pub ours: bool,
+    /// The backlog of a unix socket is full. Clients can bring that about, and it passes: it says
+    /// nothing about the backend's health.
+    pub busy: bool,
 }
 
 /// Which way bytes went.

@@ -74,9 +74,13 @@ impl Shared {
         self.active.0.fetch_update(Relaxed, Relaxed, enter).is_ok()
     }
 
-    /// Gives a place back, on the pool and on the backend that has just been left.
+    /// Gives a place back.
     pub fn leave(&self) {
         self.active.0.fetch_sub(1, SeqCst);
+    }
+
+    /// Tells who waits for a place that there may be one.
+    pub fn nudge(&self) {
         self.queue.nudge();
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::counter::{Padded, Sharded};
 use super::{BackendState, Change, LogMessage, Queries, Registry, Unchanged};
-use crate::limits::{ACCESS_LOG_QUEUE, ALARMS};
+use crate::limits::{ACCESS_LOG_QUEUE, ALARMS, COMMANDS};
 
 /// Shared by every thread of the process.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ pub struct Inbox {
 impl Process {
     /// A process that is not serving yet, and the receiving ends of its channels.
     pub fn new(workers: usize) -> (Arc<Self>, Inbox) {
-        let (commands, received) = mpsc::channel(16);
+        let (commands, received) = mpsc::channel(COMMANDS);
         let (alarms, alarmed) = mpsc::channel(ALARMS);
         let (access_log, records) = sync_channel(ACCESS_LOG_QUEUE);
         let process = Process {

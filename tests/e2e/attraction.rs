@@ -65,3 +65,17 @@ fn a_backend_that_hangs_up_draws_nobody() {
     // What it was sent is lost.
     assert!((3.0..=FEW).contains(&count) && failed as f64 <= count, "{failed} {count}");
 }
+
+/// Retries of `round_robin` take no turns: they would push the first picks back onto the backend
+/// that fails, and with the retry budget spent nobody would reach the good one.
+#[test]
+fn retries_leave_the_turns_alone() {
+    let (good, bad) = (Backend::echo(), Backend::refusing());
+    let keys = "balance: round_robin, outlier: off, connect: { retry_budget: 0 }";
+    let list = [&*good.address(), &*bad.address()];
+    let pointsman = Pointsman::start(&one_listener("", &list, keys));
+    let clients = 1000;
+    let served = (0..clients).filter(|_| pointsman.echoes()).count();
+    // Half of the first picks, and what the floor of the budget lets retry.
+    assert!(served >= clients / 2, "{served} of {clients}");
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Backend, Pointsman, Stream, wait_until};
+use crate::harness::{Backend, Hideable, Pointsman, Stream, wait_until};
 
 /// A pool `pool` of these backends, maps in flow style, behind the listener `edge`.
 fn pool(workers: usize, backends: &[String], keys: &str) -> String {
@@ -201,4 +201,63 @@ fn backups_take_what_others_cannot() {
     let outcomes: Vec<_> = attempts.iter().map(|(_, outcome)| outcome.as_str()).collect();
     assert_eq!(outcomes, ["refused", "connected"], "{attempts:?}");
     assert_eq!(attempts[1].0, "spare");
+}
+
+/// A reload, or the operator, gives a waiting client another backend to go to, and takes one away.
+#[test]
+fn who_waits_sees_what_the_pool_is_by_then() {
+    let [first, second] = [Backend::echo(), Backend::echo()];
+    let keys = ", queue: { max: 10, timeout: 20s }";
+    let one = pool(2, &[capped(&first, 1)], keys);
+    let pointsman = Pointsman::start(&one);
+    let mut held = pointsman.connect("edge");
+    assert!(is_served(&mut held));
+    let mut waiter = pointsman.connect("edge");
+    waiter.send(1);
+    wait_until("the client to wait", || waiting(&pointsman) == 1.0);
+    pointsman.reload(&pool(2, &[capped(&first, 1), capped(&second, 1)], keys)).unwrap();
+    waiter.receive(1);
+    assert_eq!((first.open(), second.open()), (1, 1));
+
+    let mut waiter = pointsman.connect("edge");
+    waiter.send(1);
+    wait_until("the client to wait", || waiting(&pointsman) == 1.0);
+    pointsman.change(&first.address(), r#"{"weight":0}"#);
+    // The place that becomes free is not one to be taken any more.
+    held.finish();
+    held.expect_end();
+    first.wait_idle();
+    assert_eq!(waiting(&pointsman), 1.0);
+    pointsman.change(&first.address(), r#"{"weight":1}"#);
+    waiter.receive(1);
+}
+
+/// A backend whose ejection is over is tried by who waits.
+#[test]
+fn who_waits_tries_an_ejected_backend() {
+    let (full, ejected) = (Backend::echo(), Hideable::shown());
+    let address = ejected.address();
+    let keys = ", queue: { max: 10, timeout: 20s }, \
+                outlier: { consecutive_failures: 1, base_ejection: 500ms }";
+    let list = [capped(&full, 1), format!("\"{address}\"")];
+    let pointsman = Pointsman::start(&pool(2, &list, keys));
+    ejected.hide();
+    let mut held = pointsman.connect("edge");
+    wait_until("the ejection", || {
+        // Whoever was sent on from there holds the place on the other.
+        let _another = pointsman.connect("edge");
+        pointsman.state(&address) == "ejected"
+    });
+    wait_until("the place to be held", || {
+        is_served(&mut held) || {
+            held = pointsman.connect("edge");
+            false
+        }
+    });
+    let mut waiter = pointsman.connect("edge");
+    waiter.send(1);
+    waiter.finish();
+    ejected.show();
+    waiter.receive(1);
+    waiter.expect_end();
 }

@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use crate::harness::{Backend, PATIENCE, Pointsman, Stream, command, one_listener, wait_until};
+use crate::harness::{
+    Backend, Hideable, PATIENCE, Pointsman, Stream, command, one_listener, wait_until,
+};
 
 /// The listeners `edge` and, if asked for, `extra`, in front of one unchecked pool.
 fn listeners(backend: &Backend, extra: bool) -> String {
@@ -315,4 +317,39 @@ fn the_command_prints_the_answer() {
     pointsman.configure(&good);
     assert_eq!(reload().success(), "reloaded: generation 3\n");
     pointsman.stop();
+}
+
+/// While a new pool keeps a reload waiting, what is in force is looked after as before: a backend
+/// that is to go is ejected when it dies, and the operator can take one out.
+#[test]
+fn a_slow_reload_keeps_nothing_waiting() {
+    let (gone, stays, silent) = (Hideable::shown(), Backend::echo(), Backend::manual());
+    let config = |backends: &[&str], more: &str| {
+        let list: Vec<_> = backends.iter().map(|address| format!("\"{address}\"")).collect();
+        format!(
+            "listeners: {{ edge: {{ bind: \"127.0.0.1:0\", pool: pool }} }}\npools:\n  \
+             pool: {{ backends: [{}], health: {{ interval: 100ms, fall: 2 }} }}\n{more}",
+            list.join(", ")
+        )
+    };
+    let (going, staying) = (gone.address(), stays.address());
+    let pointsman = Pointsman::start(&config(&[&going, &staying], ""));
+    let slow = format!(
+        "  slow: {{ backends: [\"{}\"], health: {{ type: tls, interval: 5s, timeout: 5s }} }}\n",
+        silent.address()
+    );
+    pointsman.configure(&config(&[&staying], &slow));
+    std::thread::scope(|scope| {
+        let reload = scope.spawn(|| pointsman.reload_file());
+        let asked = silent.accept();
+        gone.hide();
+        wait_until("it to be found down", || pointsman.state(&going) == "down");
+        assert!((0..20).all(|_| pointsman.echoes()));
+        pointsman.change(&staying, r#"{"admin":"drain"}"#);
+        pointsman.change(&staying, r#"{"admin":"ready"}"#);
+        assert!(!reload.is_finished(), "the reload was not waited for");
+        asked.reset();
+        assert!(reload.join().unwrap().is_ok());
+    });
+    assert!(pointsman.echoes());
 }

@@ -45,7 +45,6 @@ fn run(kind: PolicyKind, thousandths: u32, seed: u64) {
         let room = |index: usize| u64::from(pool.active[index]) < cap(&pool, thousandths, index);
         assert!(pool.usable[picked] && room(picked), "{kind}: above the cap at step {step}");
         assert!(picked == home || !room(home), "{kind}: not at home at step {step}");
-        assert_eq!(pick(&policy, &pool, hash), Some(picked), "{kind}: another second choice");
         overflows += u32::from(picked != home);
         pool.active[picked] += 1;
         sessions.push(picked);

@@ -143,7 +143,9 @@ fn choices(pool: &Pool, hash: u64) -> Vec<String> {
     while choices.len() < CHOICES
         && let Some(index) = pool.choose(&tried, hash, &mut rng)
     {
-        choices.push(describe(&pool.backends[index]));
+        let backend = &pool.backends[index];
+        let backup = if backend.backup { ", a backup" } else { "" };
+        choices.push(format!("{}{backup}", describe(backend)));
         tried.add(index);
     }
     choices

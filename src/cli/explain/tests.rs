@@ -61,7 +61,10 @@ pools: {{ p: {{ balance: {{ policy: {policy}, key: source }}, backends: [10.0.0.
     }
     let few = yaml("maglev").replace("10.0.0.2:1,\n  10.0.0.3:1, 10.0.0.4:1, ", "");
     let text = answer(&few, "l", &said("", &[]), "192.0.2.7");
-    assert!(text.ends_with("all backends are up\nnext      spare at 10.0.0.5:1\n"), "{text}");
+    assert!(
+        text.ends_with("all backends are up\nnext      spare at 10.0.0.5:1, a backup\n"),
+        "{text}"
+    );
     let alone = few.replace(", { name: spare, address: 10.0.0.5:1, backup: true }", "");
     let alone = alone.replace("10.0.0.1:1, {", "10.0.0.1:1 ] } } #");
     let text = answer(&alone, "l", &said("", &[]), "192.0.2.7");

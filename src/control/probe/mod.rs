@@ -95,7 +95,7 @@ impl Target {
 
 fn no_connection(error: ConnectError) -> CheckFailure {
     match error {
-        ConnectError { reason: ConnectFailure::Other, ours: true } => CheckFailure::Shortage,
+        ConnectError { reason: ConnectFailure::Other, ours: true, .. } => CheckFailure::Shortage,
         ConnectError { reason, .. } => CheckFailure::Connect(reason),
     }
 }
