@@ -38,6 +38,7 @@ mod shortage;
 mod shutdown;
 mod soak;
 mod stalling;
+mod system_calls;
 mod timeouts;
 mod unix_files;
 mod urgent;
