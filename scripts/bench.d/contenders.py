@@ -155,6 +155,7 @@ def sozu(setup):
 command_socket = "{setup.directory}/sozu.sock"
 worker_count = {setup.workers}
 max_connections = {CONNECTIONS}
+max_buffers = {2 * CONNECTIONS}
 log_level = "error"
 log_target = "stdout"
 activate_listeners = true

@@ -148,6 +148,9 @@ def idle(bench, name):
             # The last of them are still being connected to the backend.
             time.sleep(1)
             after = anonymous_bytes(instance.pid)
+            clients.stdin.close()
+            if clients.wait():
+                raise Failed(clients.log.read_text())
     return {"idle": (after - before) / IDLE_SESSIONS}
 
 

@@ -161,11 +161,15 @@ pub fn receive(port: u16, length: Duration, streams: usize) {
     println!(r#"{{"bytes": {bytes}, "seconds": {}}}"#, start.elapsed().as_secs_f64());
 }
 
-/// Connects so many clients, and keeps them until the input ends.
+/// Connects so many clients, and keeps them until the input ends; all must be connected then.
 pub fn stay(port: u16, connections: usize) {
-    let streams: Vec<_> = (0..connections).map(|_| connect(local(port))).collect();
-    println!(r#"{{"count": {}}}"#, streams.len());
+    let mut streams: Vec<_> = (0..connections).map(|_| connect(local(port))).collect();
+    println!(r#"{{"count": {connections}}}"#);
     io::stdin().read_to_end(&mut Vec::new()).expect("an input that ends");
+    for stream in &mut streams {
+        let waits = stream.read(&mut [0]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
+        assert!(waits, "a connection has ended");
+    }
 }
 
 fn local(port: u16) -> SocketAddr {
