@@ -53,6 +53,8 @@ fn main() {
         ["bulk", port, seconds, streams] => {
             client::receive(number(port), duration(seconds), number(streams));
         }
+        // `cargo bench` runs everything.
+        ["--bench"] => println!("only scripts/bench has a use for this"),
         ["idle", port, connections] => client::stay(number(port), number(connections)),
         _ => panic!("see the head of tests/bench/load/main.rs"),
     }
