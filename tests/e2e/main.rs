@@ -51,6 +51,7 @@ mod shutdown;
 mod slow_start;
 mod soak;
 mod stalling;
+mod system_calls;
 mod timeouts;
 mod unix_files;
 mod urgent;

@@ -1,0 +1,183 @@
+"""How each contender is configured: the same two listeners, one of which routes by SNI, and one backend.
+
+A contender is a function from a `Setup` to a command and its environment.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import peers
+
+NAMES = [f"shop-{number}.example.com" for number in range(1000)]
+# More than any figure needs at a time, and no more than usual limits of descriptors allow.
+CONNECTIONS = 6000
+
+
+@dataclass
+class Setup:
+    program: str
+    directory: Path
+    workers: int
+    plain: int
+    # None of those that cannot route by SNI.
+    sni: int | None
+    backend: int
+
+    def write(self, name, text):
+        path = self.directory / name
+        path.write_text(text)
+        return str(path)
+
+
+def pointsman(setup):
+    config = {
+        "workers": setup.workers,
+        "listeners": {
+            "plain": {"bind": f"127.0.0.1:{setup.plain}", "pool": "bench"},
+            "sni": {"bind": f"127.0.0.1:{setup.sni}", "routes": [{"sni": NAMES, "pool": "bench"}]},
+        },
+        "pools": {"bench": {"balance": "round_robin", "backends": [f"127.0.0.1:{setup.backend}"]}},
+    }
+    return [setup.program, "run", "-c", setup.write("pointsman.yaml", json.dumps(config))], {}
+
+
+def haproxy(setup):
+    names = setup.write("names.map", "".join(f"{name} sni\n" for name in NAMES))
+    config = setup.write("haproxy.cfg", f"""
+global
+  nbthread {setup.workers}
+  maxconn {CONNECTIONS}
+defaults
+  mode tcp
+  timeout connect 1s
+  timeout client 10m
+  timeout server 10m
+  option splice-auto
+listen plain
+  bind 127.0.0.1:{setup.plain}
+  server backend 127.0.0.1:{setup.backend} check
+frontend sni
+  bind 127.0.0.1:{setup.sni}
+  tcp-request inspect-delay 3s
+  tcp-request content accept if {{ req.ssl_hello_type 1 }}
+  use_backend %[req.ssl_sni,lower,map({names})]
+backend sni
+  server backend 127.0.0.1:{setup.backend}
+""")
+    return [setup.program, "-f", config], {}
+
+
+def nginx(setup, load_module=""):
+    names = "\n".join(f"{name} 127.0.0.1:{setup.backend};" for name in NAMES)
+    # One accept queue a worker; with a single worker there is one anyway.
+    listen = f"backlog={CONNECTIONS}" + (" reuseport" if setup.workers > 1 else "")
+    user = "user root;" if os.geteuid() == 0 else ""
+    config = setup.write("nginx.conf", f"""
+{load_module} {user}
+daemon off;
+worker_processes {setup.workers};
+pid {setup.directory}/nginx.pid;
+error_log stderr;
+events {{ worker_connections {2 * CONNECTIONS}; }}
+stream {{
+  map_hash_bucket_size 128;
+  map_hash_max_size 4096;
+  map $ssl_preread_server_name $backend {{
+    {names}
+  }}
+  proxy_half_close on;
+  server {{ listen 127.0.0.1:{setup.plain} {listen}; proxy_pass 127.0.0.1:{setup.backend}; }}
+  server {{ listen 127.0.0.1:{setup.sni} {listen}; ssl_preread on; proxy_pass $backend; }}
+}}
+""")
+    return [setup.program, "-e", "stderr", "-p", str(setup.directory), "-c", config], {}
+
+
+def debian_nginx(setup):
+    return nginx(setup, f"load_module {peers.STREAM_MODULE};")
+
+
+def envoy(setup):
+    types = "type.googleapis.com/envoy.extensions.filters"
+    proxy = {"@type": f"{types}.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "bench", "cluster": "bench"}
+    filters = [{"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}]
+    inspector = {"@type": f"{types}.listener.tls_inspector.v3.TlsInspector"}
+    inspect = [{"name": "envoy.filters.listener.tls_inspector", "typed_config": inspector}]
+    address = lambda port: {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+    limits = {"max_connections": CONNECTIONS, "max_pending_requests": CONNECTIONS}
+    endpoints = [{"lb_endpoints": [{"endpoint": {"address": address(setup.backend)}}]}]
+    config = {"static_resources": {
+        "listeners": [
+            {"name": "plain", "address": address(setup.plain), "filter_chains": [{"filters": filters}]},
+            {"name": "sni", "address": address(setup.sni), "listener_filters": inspect, "filter_chains": [
+                {"filter_chain_match": {"server_names": NAMES}, "filters": filters},
+            ]},
+        ],
+        "clusters": [{
+            "name": "bench",
+            "type": "STATIC",
+            "circuit_breakers": {"thresholds": [limits]},
+            "load_assignment": {"cluster_name": "bench", "endpoints": endpoints},
+        }],
+    }}
+    path = setup.write("envoy.json", json.dumps(config))
+    flags = ["--concurrency", str(setup.workers), "--disable-hot-restart", "--log-level", "error"]
+    return [setup.program, "-c", path, *flags], {}
+
+
+def traefik(setup):
+    routers = {"plain": {"rule": "HostSNI(`*`)", "service": "bench", "entryPoints": ["plain"]}}
+    for number, name in enumerate(NAMES):
+        routers[f"sni-{number}"] = {
+            "rule": f"HostSNI(`{name}`)",
+            "service": "bench",
+            "entryPoints": ["sni"],
+            "tls": {"passthrough": True},
+        }
+    servers = [{"address": f"127.0.0.1:{setup.backend}"}]
+    rules = {"tcp": {"routers": routers, "services": {"bench": {"loadBalancer": {"servers": servers}}}}}
+    return [
+        setup.program,
+        f"--entryPoints.plain.address=127.0.0.1:{setup.plain}",
+        f"--entryPoints.sni.address=127.0.0.1:{setup.sni}",
+        # JSON is YAML, which is what the file's name has to promise.
+        f"--providers.file.filename={setup.write('rules.yaml', json.dumps(rules))}",
+        "--global.checkNewVersion=false",
+        "--global.sendAnonymousUsage=false",
+        "--log.level=ERROR",
+    ], {"GOMAXPROCS": str(setup.workers)}
+
+
+def sozu(setup):
+    config = setup.write("sozu.toml", f"""
+command_socket = "{setup.directory}/sozu.sock"
+worker_count = {setup.workers}
+max_connections = {CONNECTIONS}
+max_buffers = {2 * CONNECTIONS}
+log_level = "error"
+log_target = "stdout"
+activate_listeners = true
+[[listeners]]
+protocol = "tcp"
+address = "127.0.0.1:{setup.plain}"
+[clusters.bench]
+protocol = "tcp"
+frontends = [{{ address = "127.0.0.1:{setup.plain}" }}]
+backends = [{{ address = "127.0.0.1:{setup.backend}" }}]
+""")
+    return [setup.program, "start", "-c", config], {}
+
+
+# In the order of the table.
+CONTENDERS = {
+    "pointsman": pointsman,
+    "HAProxy": haproxy,
+    "nginx": debian_nginx,
+    "newest nginx": nginx,
+    "Envoy": envoy,
+    "Traefik": traefik,
+    "sōzu": sozu,
+}
+WITHOUT_SNI = {"sōzu"}

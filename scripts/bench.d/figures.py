@@ -1,0 +1,177 @@
+"""What is measured. A figure is a function from a `Bench` and a contender's name to values of its rows.
+
+Each measurement starts the contender anew, so that one runs at a time and none has a history.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from contenders import CONTENDERS, NAMES, WITHOUT_SNI, Setup
+from processes import PATIENCE, Failed, anonymous_bytes, cpu_seconds, free_port
+
+WARM_UP_SECONDS = 0.3
+IDLE_SESSIONS = 3000
+
+
+@dataclass
+class Instance:
+    """A contender that runs."""
+
+    pid: int
+    plain: int
+    sni: int
+
+
+class Bench:
+    def __init__(self, processes, load, programs, seconds):
+        self.processes, self.load, self.programs, self.seconds = processes, load, programs, seconds
+        # The backend's port, and the rate of open-loop requests, when they are known.
+        self.backend = self.rate = None
+        # The balancer has a core to itself, all that it works for the others.
+        first, *others = sorted(os.sched_getaffinity(0))
+        self.balancer_cores, self.load_cores = {first}, set(others)
+        # Two workers need two cores. On a machine with no more, the load shares them.
+        self.two_cores = {first, others[0]}
+        self.beside_two = set(others[1:]) or self.two_cores
+
+    @contextmanager
+    def serving(self):
+        """Starts the backend."""
+        command = [self.load, "backend"]
+        with self.processes.running(self.load_cores, command, stdout=subprocess.PIPE) as child:
+            self.backend = int(child.stdout.readline())
+            yield
+
+    @contextmanager
+    def running(self, name, workers=1, cores=None):
+        """Starts a contender, and waits until it serves."""
+        sni = None if name in WITHOUT_SNI else free_port()
+        with tempfile.TemporaryDirectory() as directory:
+            setup = Setup(self.programs[name], Path(directory), workers, free_port(), sni, self.backend)
+            command, environment = CONTENDERS[name](setup)
+            with self.processes.running(cores or self.balancer_cores, command, environment) as child:
+                self.wait_for(child, "connections", setup.plain, 0.01)
+                if sni:
+                    self.wait_for(child, "connections", sni, 0.01, len(NAMES))
+                yield Instance(child.pid, setup.plain, sni)
+
+    def wait_for(self, child, *load):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.run(*load)
+            except Failed as failed:
+                if child.poll() is not None or time.monotonic() > deadline:
+                    log = child.log.read_text(errors="replace")
+                    raise Failed(f"does not serve: {failed}\n{log}") from None
+                time.sleep(0.05)
+
+    def run(self, *load, cores=None):
+        """What the load has measured."""
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        command = [self.load, *map(str, load)]
+        with self.processes.running(cores or self.load_cores, command, **pipe) as child:
+            out, err = child.communicate()
+        if child.returncode:
+            raise Failed(err.decode().strip())
+        return json.loads(out)
+
+    def costs(self, instance, kind, port, *more, cores=None):
+        """CPU seconds of the balancer in a run of the load, and what that has measured."""
+        self.run(kind, port, WARM_UP_SECONDS, *more, cores=cores)
+        before = cpu_seconds(instance.pid)
+        result = self.run(kind, port, self.seconds, *more, cores=cores)
+        return cpu_seconds(instance.pid) - before, result
+
+
+def new(bench, name):
+    with bench.running(name) as instance:
+        cpu, result = bench.costs(instance, "connections", instance.plain)
+    return {"new": cpu / result["count"] * 1e6}
+
+
+def sni(bench, name):
+    if name in WITHOUT_SNI:
+        return {}
+    with bench.running(name) as instance:
+        cpu, result = bench.costs(instance, "connections", instance.sni, len(NAMES))
+    return {"sni": cpu / result["count"] * 1e6}
+
+
+def kept(bench, name):
+    with bench.running(name) as instance:
+        cpu, result = bench.costs(instance, "requests", instance.plain)
+    return {"kept": cpu / result["count"] * 1e6}
+
+
+def bulk(bench, name):
+    values = {}
+    for streams in (1, 8):
+        with bench.running(name) as instance:
+            cpu, result = bench.costs(instance, "bulk", instance.plain, streams)
+        values[f"bulk-{streams}"] = cpu / result["bytes"] * 1e12
+        values[f"through-{streams}"] = result["bytes"] / result["seconds"] / 1e9
+    return values
+
+
+def latency(bench, name):
+    """Of requests that are sent when their time has come, whether earlier ones were answered or not."""
+    bench.rate = bench.rate or half_load(bench)
+    with bench.running(name) as instance:
+        runs = [("requests", port, bench.seconds, bench.rate) for port in (bench.backend, instance.plain)]
+        bench.run("requests", instance.plain, WARM_UP_SECONDS, bench.rate)
+        direct, through = (bench.run(*run) for run in runs)
+    return {row: through[f"{row}_us"] - direct[f"{row}_us"] for row in ("p50", "p99")}
+
+
+def half_load(bench):
+    """Half the requests a second that pointsman answers when clients wait for nothing else."""
+    with bench.running("pointsman") as instance:
+        result = bench.run("requests", instance.plain, bench.seconds)
+    return round(result["count"] / result["seconds"] / 2, -2)
+
+
+def idle(bench, name):
+    with bench.running(name) as instance:
+        before = anonymous_bytes(instance.pid)
+        command = [bench.load, "idle", str(instance.plain), str(IDLE_SESSIONS)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with bench.processes.running(bench.load_cores, command, **pipes) as clients:
+            if not clients.stdout.readline():
+                raise Failed(clients.log.read_text())
+            # The last of them are still being connected to the backend.
+            time.sleep(1)
+            after = anonymous_bytes(instance.pid)
+            clients.stdin.close()
+            if clients.wait():
+                raise Failed(clients.log.read_text())
+    return {"idle": (after - before) / IDLE_SESSIONS}
+
+
+def scaling(bench, name):
+    per_second = []
+    for workers in (1, 2):
+        with bench.running(name, workers, bench.two_cores) as instance:
+            costs = bench.costs(instance, "connections", instance.plain, cores=bench.beside_two)
+        cpu, result = costs
+        # What so many workers would do if they had nothing but these connections to do.
+        per_second.append(workers * result["count"] / cpu)
+    one, two = per_second
+    return {"scaling": two / one}
+
+
+FIGURES = {
+    "new": new,
+    "sni": sni,
+    "kept": kept,
+    "bulk": bulk,
+    "latency": latency,
+    "idle": idle,
+    "scaling": scaling,
+}

@@ -1,0 +1,87 @@
+"""Medians, ratios and goals as a Markdown table."""
+
+import statistics
+from dataclasses import dataclass
+
+
+@dataclass
+class Row:
+    title: str
+    digits: int = 0
+    # Goals: at most so many times a peer's figure, or the best peer's; a bound.
+    peers: tuple = ()
+    best: float | None = None
+    most: float | None = None
+    least: float | None = None
+
+
+NEW_GOALS = (("HAProxy", 0.90), ("nginx", 0.95))
+BULK_GOALS = (("HAProxy", 0.45), ("nginx", 0.45), ("Envoy", 0.90))
+
+ROWS = {
+    "new": Row("CPU per new connection (connect, one request, close), µs", 1, NEW_GOALS),
+    "sni": Row("CPU per new connection routed by SNI among 1,000 names, µs", 1, NEW_GOALS),
+    "kept": Row("CPU per request on a kept connection, µs", 1, best=0.95),
+    "bulk-1": Row("CPU per GB, 1 stream, ms", 0, BULK_GOALS),
+    "bulk-8": Row("CPU per GB, 8 streams, ms", 0, BULK_GOALS),
+    "through-1": Row("throughput, 1 stream, GB/s", 2),
+    "through-8": Row("throughput, 8 streams, GB/s", 2),
+    "p50": Row("added latency at half load, p50, µs"),
+    "p99": Row("added latency at half load, p99, µs", best=1.0),
+    "idle": Row("memory per idle session (user space), bytes", most=2000),
+    "scaling": Row("connections per CPU time, two workers to one", 2, least=1.8),
+}
+
+
+def table(results, versions):
+    """`results` is row to contender to the values of all rounds."""
+    heads = [f"{name} {version}" for name, version in versions.items()]
+    lines = [f"| one worker | {' | '.join(heads)} | goal |", "|---" * (len(heads) + 2) + "|"]
+    for key, row in ROWS.items():
+        if values := results.get(key):
+            cells = [cell(row, values, name) for name in versions]
+            lines.append(f"| {row.title} | {' | '.join(cells)} | {verdict(row, values)} |")
+    return "\n".join(lines)
+
+
+def cell(row, values, name):
+    if not values.get(name):
+        return "–"
+    number = lambda value: f"{value:,.{row.digits}f}"
+    text = number(statistics.median(values[name]))
+    if len(values[name]) > 1:
+        text += f" ({number(min(values[name]))}–{number(max(values[name]))})"
+    own = statistics.median(values.get("pointsman") or [0])
+    if name != "pointsman" and own > 0:
+        text += f" ×{statistics.median(values[name]) / own:.2f}"
+    return text
+
+
+def verdict(row, values):
+    medians = {name: statistics.median(rounds) for name, rounds in values.items() if rounds}
+    own = medians.pop("pointsman", None)
+    wanted = goals(row, medians)
+    if own is None or not wanted:
+        return ""
+    missed = [text for text, met in wanted if not met(own)]
+    return f"**missed**: {', '.join(missed)}" if missed else "met"
+
+
+def goals(row, peers):
+    """The text of each goal that can be judged, and whether a figure meets it."""
+    wanted = []
+    for family, factor in row.peers:
+        for name in (name for name in peers if name.split()[-1] == family):
+            wanted.append(at_most(f"{factor:.2f} × {name}", factor * peers[name]))
+    if row.best and peers:
+        name = min(peers, key=peers.get)
+        wanted.append(at_most(f"{row.best:.2f} × {name} (the best peer)", row.best * peers[name]))
+    if row.most:
+        wanted.append(at_most(f"{row.most:,}", row.most))
+    if row.least:
+        wanted.append((f"≥ {row.least}", lambda own: own >= row.least))
+    return wanted
+
+
+def at_most(text, bound):
+    return f"≤ {text}", lambda own: own <= bound
