@@ -90,7 +90,7 @@ pub fn write(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
 }
 
-/// As [`write`], where more follows at once, or the end of stream: the last of it is held back so
+/// As [`write()`], where more follows at once, or the end of stream: the last of it is held back so
 /// that they share a packet.
 pub fn write_more(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::MORE;
