@@ -58,7 +58,7 @@ fn in_panic_nobody_waits_for_checks() {
 /// that are not see a failure now and then, and say nothing.
 #[test]
 fn flapping_is_one_line_a_real_change() {
-    const FLIPS: usize = 10;
+    const FLIPS: usize = 60;
     let (backend, other) = (Hideable::shown(), Backend::echo());
     let (address, other) = (backend.address(), other.address());
     let pool = |health: &str| {
