@@ -7,6 +7,11 @@ use super::View;
 #[derive(Clone, Debug)]
 pub struct Modulo {
     ends: Box<[u32]>,
+    /// For each stretch of the weight, all of equal length, the first backend that ends behind its
+    /// beginning. There are about as many stretches as backends, so that few are looked at.
+    starts: Box<[u16]>,
+    /// A point shifted right by this is its stretch.
+    shift: u32,
 }
 
 impl Modulo {
@@ -16,7 +21,13 @@ impl Modulo {
             *end += u32::from(weight);
             Some(*end)
         });
-        Modulo { ends: ends.collect() }
+        let ends: Box<[u32]> = ends.collect();
+        let per_backend = ends.last().map_or(0, |total| total / ends.len() as u32);
+        let shift = per_backend.max(1).ilog2();
+        let stretches = ends.last().map_or(0, |total| total.saturating_sub(1) >> shift) + 1;
+        let start = |stretch: u32| ends.partition_point(|&end| end <= stretch << shift) as u16;
+        let starts = (0..stretches).map(start).collect();
+        Modulo { ends, starts, shift }
     }
 
     /// The backend that owns point `hash` mod Σ weights on the usable ones laid end to end. As
@@ -47,7 +58,8 @@ impl Modulo {
     /// The backend of that point. There is weight.
     fn owner(&self, hash: u64) -> usize {
         let point = self.slot(hash).map_or(0, |slot| slot as u32);
-        self.ends.partition_point(|&end| end <= point)
+        let start = usize::from(self.starts[(point >> self.shift) as usize]);
+        start + self.ends[start..].iter().take_while(|&&end| end <= point).count()
     }
 }
 

@@ -134,6 +134,10 @@ pub trait View {
     fn load(&self, index: usize) -> Option<Load> {
         self.usable(index).then(|| Load::of(self, index))
     }
+    /// The same of one that is known to be usable.
+    fn carries(&self, index: usize) -> Load {
+        Load::of(self, index)
+    }
     /// The usable backend with the least load, each of equals with the same chance, where the view
     /// can tell without a look at each.
     fn least(&self, _rng: &mut fastrand::Rng) -> Option<usize> {

@@ -6,15 +6,15 @@
 
 use std::cmp::Ordering;
 
+use super::View;
 use super::random::Random;
-use super::{Load, View};
 
 /// The less loaded of two draws; the only usable backend stands alone, and of equals the first
 /// draw stays.
 pub(super) fn pick(random: &Random, view: &impl View, rng: &mut fastrand::Rng) -> Option<usize> {
     let (first, second) = draw(random, view, rng)?;
     let Some(second) = second else { return Some(first) };
-    match Load::of(view, second).compare(Load::of(view, first)) {
+    match view.carries(second).compare(view.carries(first)) {
         Ordering::Less => Some(second),
         Ordering::Equal | Ordering::Greater => Some(first),
     }

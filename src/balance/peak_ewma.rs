@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 use super::random::Random;
-use super::{Load, View, p2c};
+use super::{View, p2c};
 
 /// Draws twice, as [`p2c`] does.
 pub(super) fn pick(random: &Random, view: &impl View, rng: &mut fastrand::Rng) -> Option<usize> {
@@ -20,8 +20,8 @@ pub(super) fn pick(random: &Random, view: &impl View, rng: &mut fastrand::Rng) -
 /// The cost of one, times the share of the other: divided by neither. Below a nanosecond there is
 /// no latency, only load, as in a pool that nothing has been measured in.
 fn cost(view: &impl View, index: usize, other: usize) -> u128 {
-    let share = Load::of(view, other).share;
-    let load = (u64::from(view.active(index)) + 1) * u64::from(share);
+    let share = view.carries(other).share;
+    let load = (u64::from(view.carries(index).active) + 1) * u64::from(share);
     u128::from(view.latency(index).max(1)) * u128::from(load)
 }
 

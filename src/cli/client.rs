@@ -1,6 +1,6 @@
 //! A small HTTP client for the admin server: one request, one connection, one deadline.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -162,6 +162,21 @@ impl Reply {
 
     pub fn json<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         serde_json::from_slice(&self.body).context("the admin server's answer is not understood")
+    }
+
+    /// Prints it, as it is or for people.
+    pub fn print<T: DeserializeOwned>(
+        &self,
+        json: bool,
+        render: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        let mut stdout = io::stdout().lock();
+        if json {
+            stdout.write_all(&self.body)?;
+        } else {
+            stdout.write_all(render(&self.json()?).as_bytes())?;
+        }
+        Ok(stdout.flush()?)
     }
 }
 

@@ -25,13 +25,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn list(args: &ListSessions) -> anyhow::Result<ExitCode> {
     let path = format!("/api/v1/sessions?limit={}", args.limit);
     let reply = Client::new(&args.admin)?.get(&path)?.success()?;
-    let mut stdout = io::stdout().lock();
-    if args.json {
-        stdout.write_all(&reply.body)?;
-    } else {
-        stdout.write_all(render(&reply.json()?).as_bytes())?;
-    }
-    stdout.flush()?;
+    reply.print(args.json, render)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,6 @@
 //! `pointsman status`: one look at the running process.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use super::args::Status as Args;
@@ -17,13 +16,7 @@ const ADDRESS: usize = 21;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let reply = Client::new(&args.admin)?.get("/api/v1/status")?.success()?;
-    let mut stdout = io::stdout().lock();
-    if args.json {
-        stdout.write_all(&reply.body)?;
-    } else {
-        stdout.write_all(render(&reply.json()?).as_bytes())?;
-    }
-    stdout.flush()?;
+    reply.print(args.json, render)?;
     Ok(ExitCode::SUCCESS)
 }
 

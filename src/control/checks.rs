@@ -14,7 +14,7 @@ use super::probe::{Ending, Target, TlsClient, TlsClients};
 use super::watch::{Watch, is_decided};
 use crate::address::Address;
 use crate::config::{Config, HealthCheck};
-use crate::health::{Schedule, State};
+use crate::health::Schedule;
 use crate::limits::{CHECKS_CLOSING, CHECKS_DESCRIPTORS_SHARE, CHECKS_IN_FLIGHT};
 use crate::snapshot::{Pool, Snapshot};
 use crate::state::{AdminState, BackendState, CheckReport};
@@ -141,7 +141,7 @@ impl Checks {
                     fast_interval: health.fast_interval,
                     timeout: health.timeout,
                 };
-                if state.state() == State::Unknown && !self.shared.watch.knows(state) {
+                if !self.shared.watch.knows(state) {
                     wanted.urgent.insert(key.clone());
                 }
                 let watched = wanted.probes.entry(key).or_default();

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use ahash::AHashSet;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,19 +16,13 @@ use super::watch::{Watch, update_panic};
 use crate::address::Address;
 use crate::config::{self, AccessLog, Config, MaxConnections};
 use crate::health::State;
-use crate::limits::COMMANDS;
-use crate::limits::{READY_DESCRIPTORS_SHARE, RESERVED_DESCRIPTORS};
+use crate::limits::{COMMANDS, READY_DESCRIPTORS_SHARE, RESERVED_DESCRIPTORS};
 use crate::net::listen;
 use crate::snapshot::{self, Backend, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
 use crate::state::{AdminState, BackendState, Change, LogMessage, Phase, Process};
 use crate::sys;
 use crate::sys::socket::TcpOptions;
-
-/// Whether a change touches neither tables nor checks.
-fn is_light(change: &Change) -> bool {
-    change.weight.is_none() && change.admin != Some(AdminState::Maintenance)
-}
 
 /// How long a reload waits for the workers to have taken over, before it says so and goes on.
 const TAKE_OVER: Duration = Duration::from_secs(1);
@@ -181,7 +174,6 @@ impl Publisher {
         }
         self.checks.follow(&snapshot, &clients);
         self.clients = clients;
-        forget_removed(&before, &snapshot);
         drop(before);
         self.publish(snapshot, update_panic).await;
         Ok(generation)
@@ -249,17 +241,9 @@ impl Publisher {
     }
 }
 
-/// Nobody checks a removed backend any more: if it comes back while old sessions keep it alive it
-/// has to be checked like a new one.
-fn forget_removed(before: &Snapshot, after: &Snapshot) {
-    let backends = |snapshot: &Snapshot| -> Vec<Arc<BackendState>> {
-        let pools = snapshot.pools.iter();
-        pools.flat_map(|pool| pool.backends.iter().map(|b| b.state.clone())).collect()
-    };
-    let kept: AHashSet<_> = backends(after).iter().map(Arc::as_ptr).collect();
-    for state in backends(before).iter().filter(|state| !kept.contains(&Arc::as_ptr(state))) {
-        state.set_state(State::Unknown);
-    }
+/// Whether a change touches neither tables nor checks.
+fn is_light(change: &Change) -> bool {
+    change.weight.is_none() && change.admin != Some(AdminState::Maintenance)
 }
 
 /// Nothing is known to be usable, and something may turn out to be.

@@ -63,6 +63,10 @@ impl Watch {
             for backend in &pool.backends {
                 let new = !inner.entries.contains_key(&key(&backend.state));
                 if new && !is_left_alone(pool, &backend.state) {
+                    if pool.health.is_some() {
+                        // One that was removed and kept by old sessions is checked like a new one.
+                        backend.state.set_state(State::Unknown);
+                    }
                     let entry = Entry::new(pool, &backend.state);
                     inner.put(now, entry);
                 }

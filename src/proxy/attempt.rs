@@ -430,10 +430,12 @@ impl<'a> Race<'a> {
             }
         }
         let Some(turn) = queue.join(queueing.max) else { return Pick::BackendsFull };
+        // It was routed by this configuration or one before.
+        let mut generation = 0;
         let wait = async {
             loop {
                 if turn.is_first() {
-                    self.follow_pool();
+                    self.follow_pool(&mut generation);
                     match self.place() {
                         Pick::BackendsFull => {}
                         picked => return picked,
@@ -446,8 +448,8 @@ impl<'a> Race<'a> {
     }
 
     /// Goes on with the newest configuration of its pool, as long as nothing has been tried.
-    fn follow_pool(&mut self) {
-        if let Some(newest) = self.worker().pool(&self.pool.name) {
+    fn follow_pool(&mut self, generation: &mut u64) {
+        if let Some(newest) = self.worker().pool_since(generation, &self.pool.name) {
             self.pool = newest.clone();
             self.course.pool = Some(newest);
         }

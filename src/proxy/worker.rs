@@ -278,9 +278,11 @@ impl Worker {
         SPREAD_STEP
     }
 
-    /// The pool of this name, as the newest configuration has it.
-    pub fn pool(&self, name: &str) -> Option<Arc<Pool>> {
-        self.snapshot.borrow().pool(name).cloned()
+    /// The pool of this name in the configuration in force, unless that is still this generation.
+    pub fn pool_since(&self, generation: &mut u64, name: &str) -> Option<Arc<Pool>> {
+        let snapshot = self.snapshot.borrow();
+        let before = std::mem::replace(generation, snapshot.generation);
+        if before == snapshot.generation { None } else { snapshot.pool(name).cloned() }
     }
 
     /// Whether connections are recorded in the access log.

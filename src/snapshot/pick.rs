@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use super::pool::{Pool, Tried};
+use super::pool::{Member, Pool, Tried};
 use crate::balance::{Load, Policy, Stage, View};
 use crate::health::State;
 use crate::limits::PICK_RACES;
@@ -67,6 +67,11 @@ impl Pool {
 /// By the words of control and of the operator, whom panic does not override.
 fn usable(standing: Standing, panic: bool) -> bool {
     if panic { standing.is_ready() } else { standing.is_usable() }
+}
+
+fn load(member: Member, standing: Standing) -> Load {
+    let share = u32::from(member.weight) * u32::from(standing.pull());
+    Load { active: standing.active(), share }
 }
 
 struct Candidates<'a> {
@@ -150,8 +155,11 @@ impl View for Candidates<'_> {
             && !word.is_full(standing)
             && !self.stage.passes_over(self.salt, index, standing.pull())
             && !self.tried.contains(index);
-        let share = u32::from(member.weight) * u32::from(standing.pull());
-        usable.then_some(Load { active: standing.active(), share })
+        usable.then(|| load(member, standing))
+    }
+
+    fn carries(&self, index: usize) -> Load {
+        load(self.pool.members[index], self.pool.words.get(index))
     }
 
     fn least(&self, rng: &mut fastrand::Rng) -> Option<usize> {

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Backend, Pointsman, Stream, pass};
+use crate::harness::{Backend, Pointsman, Stream, one_listener, pass};
 
 const MS: Duration = Duration::from_millis(1);
 const RELOADS: usize = 100;
 
-/// Clients that connect, have 200 bytes echoed and close: about 300 a second.
+/// Clients that connect, have 200 bytes echoed and close: about 300 a second, or as many as go.
 struct Load {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<u32>>,
@@ -22,6 +22,10 @@ struct Load {
 
 impl Load {
     fn start(address: &str) -> Self {
+        Load::paced(address, 8 * MS)
+    }
+
+    fn paced(address: &str, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let client = |_| {
             let (stop, address) = (stop.clone(), address.to_owned());
@@ -34,7 +38,7 @@ impl Load {
                     stream.finish();
                     stream.expect_end();
                     served += 1;
-                    pass(8 * MS);
+                    pass(pause);
                 }
                 served
             })
@@ -239,4 +243,26 @@ fn reloads_cost_nothing_that_lasts() {
     let grown = resident_after.saturating_sub(resident);
     assert!(grown < 2 << 20, "{resident} bytes grew to {resident_after}");
     pointsman.stop();
+}
+
+/// A reload that replaces every backend of a pool: until the last worker has taken it over, the old
+/// ones go on taking what comes.
+#[test]
+fn all_backends_are_replaced_under_load() {
+    let backends = [Backend::echo(), Backend::echo()];
+    let config = |index: usize| {
+        let yaml = one_listener("", &[&backends[index % 2].address()], "panic_threshold: off");
+        format!("workers: 4\n{yaml}")
+    };
+    let pointsman = Pointsman::start(&config(0));
+    let edge = pointsman.address("edge");
+    let load = Load::paced(&edge, Duration::ZERO);
+    for index in 1..=200 {
+        pointsman.reload(&config(index)).unwrap();
+    }
+    let short = load.stop();
+    assert!(short > 300, "{short} connections are no load");
+    let metrics = pointsman.wait_idle();
+    assert_eq!(metrics.closed("edge", "no_backend"), 0.0);
+    assert_eq!(metrics.closed("edge", "client_closed"), f64::from(short));
 }
