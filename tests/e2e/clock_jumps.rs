@@ -58,6 +58,8 @@ fn library() -> PathBuf {
     found.find(|path| Path::exists(path)).expect("faketime is installed")
 }
 
+const LOST: [(&str, &str); 1] = [("listener", "lost")];
+
 /// Hours since the epoch of a record's time.
 fn hour(time: &str) -> u32 {
     let (date, clock) = time.split_once('T').unwrap();
@@ -87,12 +89,17 @@ fn an_hour_there_and_back_changes_nothing() {
     let mut long = pointsman.connect("edge");
     long.send(100);
     long.receive(100);
+    let mut rounds = 0.0;
     for offset in ["+3600s", "-3600s", "+0"] {
         let mut short = pointsman.connect("short");
         let mut lost = pointsman.connect("lost");
         let since = Instant::now();
         short.send(1);
         short.receive(1);
+        // It has its time of day from when it is accepted.
+        rounds += 1.0;
+        let accepted = || pointsman.metrics().value("pointsman_connections_total", &LOST) >= rounds;
+        wait_until("both to be accepted", accepted);
         clock.set(offset);
         let before = checks();
         // Each of them ends in its own time, of which most comes after the jump.
