@@ -104,7 +104,7 @@ impl Writer {
 
     fn record(&mut self, record: &Record) {
         let Some(config) = &self.config else { return };
-        if record.termination == Termination::Overload {
+        if record.termination.floods() {
             let now = Instant::now();
             let admitted = self.flood.admit(now);
             if let Some(left_out) = admitted.left_out {

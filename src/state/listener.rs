@@ -1,11 +1,12 @@
 //! Counters of one listener. Identity: its name.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::counter::{Counter, Sharded};
+use super::counter::{Counter, Padded, Sharded};
 use super::histogram::Histogram;
-use super::outcome::{Direction, Termination};
+use super::outcome::{Direction, DropReason, Termination};
 
 /// Counts of a listener, kept over reloads.
 #[derive(Debug)]
@@ -16,7 +17,19 @@ pub struct ListenerState {
     pub session_seconds: Histogram,
     /// From accepted to a complete hello, of those that were.
     pub preread_seconds: Histogram,
+    /// Its flows, for `limits.flows`. Any worker writes, through a [`FlowPlace`].
+    flows: Padded<AtomicU32>,
     shards: Sharded<Shard>,
+}
+
+/// One of the flows that a listener may have, given back when dropped.
+#[derive(Debug)]
+pub struct FlowPlace(Arc<ListenerState>);
+
+impl Drop for FlowPlace {
+    fn drop(&mut self) {
+        self.0.flows.0.fetch_sub(1, Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +40,9 @@ struct Shard {
     bytes_out: Counter,
     accept_pauses: Counter,
     ech: Counter,
+    datagrams_in: Counter,
+    datagrams_out: Counter,
+    dropped: [Counter; DropReason::ALL.len()],
 }
 
 /// A consistent reading: `opened = Σ closed + active`.
@@ -46,6 +62,12 @@ pub struct ListenerCounts {
     pub accept_pauses: u64,
     /// Hellos with an ECH extension, GREASE included.
     pub ech: u64,
+    /// Datagrams passed on from clients.
+    pub datagrams_in: u64,
+    /// Datagrams passed on to clients.
+    pub datagrams_out: u64,
+    /// Datagrams that went nowhere, by [`DropReason`] as index.
+    pub dropped: [u64; DropReason::ALL.len()],
 }
 
 impl ListenerState {
@@ -55,8 +77,16 @@ impl ListenerState {
             name,
             session_seconds: Histogram::new(workers),
             preread_seconds: Histogram::new(workers),
+            flows: Padded::default(),
             shards: Sharded::new(workers),
         }
+    }
+
+    /// A place for one more flow, if there are fewer than `most`.
+    pub fn flow_place(self: &Arc<Self>, most: u32) -> Option<FlowPlace> {
+        let before = self.flows.0.fetch_add(1, Relaxed);
+        let place = FlowPlace(self.clone());
+        (before < most).then_some(place)
     }
 
     /// Counts an accepted connection. Called by the thread of `worker`, as all below.
@@ -89,6 +119,20 @@ impl ListenerState {
         self.shards.shard(worker).ech.add(1);
     }
 
+    /// Counts datagrams that were passed on.
+    pub fn datagrams(&self, worker: usize, direction: Direction, count: u64) {
+        let shard = self.shards.shard(worker);
+        match direction {
+            Direction::In => shard.datagrams_in.add(count),
+            Direction::Out => shard.datagrams_out.add(count),
+        }
+    }
+
+    /// Counts datagrams that went nowhere.
+    pub fn dropped(&self, worker: usize, reason: DropReason, count: u64) {
+        self.shards.shard(worker).dropped[reason as usize].add(count);
+    }
+
     /// Reads everything. The ended are read before the opened, so that `active` is never
     /// negative while workers go on counting.
     pub fn counts(&self) -> ListenerCounts {
@@ -97,6 +141,10 @@ impl ListenerState {
             *count = self.shards.sum(|shard| shard.closed[index].get());
         }
         let opened = self.shards.sum(|shard| shard.opened.get());
+        let mut dropped = [0; DropReason::ALL.len()];
+        for (index, count) in dropped.iter_mut().enumerate() {
+            *count = self.shards.sum(|shard| shard.dropped[index].get());
+        }
         let ended: u64 = closed.iter().sum();
         ListenerCounts {
             opened,
@@ -106,6 +154,9 @@ impl ListenerState {
             bytes_out: self.shards.sum(|shard| shard.bytes_out.get()),
             accept_pauses: self.shards.sum(|shard| shard.accept_pauses.get()),
             ech: self.shards.sum(|shard| shard.ech.get()),
+            datagrams_in: self.shards.sum(|shard| shard.datagrams_in.get()),
+            datagrams_out: self.shards.sum(|shard| shard.datagrams_out.get()),
+            dropped,
         }
     }
 }

@@ -16,11 +16,15 @@ pub enum Termination {
     NoBackend,
     NoRoute,
     Rejected,
+    Limit,
+    Rate,
     Overload,
     PrereadTimeout,
     PrereadInvalid,
     PrereadTooLarge,
     PrereadClosed,
+    Responses,
+    Requests,
     Drained,
     BackendDown,
     Shutdown,
@@ -29,7 +33,7 @@ pub enum Termination {
 
 impl Termination {
     /// Every termination.
-    pub const ALL: [Termination; 20] = [
+    pub const ALL: [Termination; 24] = [
         Termination::ClientClosed,
         Termination::BackendClosed,
         Termination::ClientReset,
@@ -41,11 +45,15 @@ impl Termination {
         Termination::NoBackend,
         Termination::NoRoute,
         Termination::Rejected,
+        Termination::Limit,
+        Termination::Rate,
         Termination::Overload,
         Termination::PrereadTimeout,
         Termination::PrereadInvalid,
         Termination::PrereadTooLarge,
         Termination::PrereadClosed,
+        Termination::Responses,
+        Termination::Requests,
         Termination::Drained,
         Termination::BackendDown,
         Termination::Shutdown,
@@ -66,15 +74,79 @@ impl Termination {
             Termination::NoBackend => "no_backend",
             Termination::NoRoute => "no_route",
             Termination::Rejected => "rejected",
+            Termination::Limit => "limit",
+            Termination::Rate => "rate",
             Termination::Overload => "overload",
             Termination::PrereadTimeout => "preread_timeout",
             Termination::PrereadInvalid => "preread_invalid",
             Termination::PrereadTooLarge => "preread_too_large",
             Termination::PrereadClosed => "preread_closed",
+            Termination::Responses => "responses",
+            Termination::Requests => "requests",
             Termination::Drained => "drained",
             Termination::BackendDown => "backend_down",
             Termination::Shutdown => "shutdown",
             Termination::Error => "error",
+        }
+    }
+
+    /// Whether it comes in floods, since it costs a client nothing: the access log then has some of
+    /// them, and how many were left out.
+    pub fn floods(self) -> bool {
+        matches!(self, Termination::Limit | Termination::Rate | Termination::Overload)
+    }
+}
+
+/// Why a datagram went nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// The kernel had no room for it in a listener's receive buffer (`udp.receive_buffer`).
+    ReceiveBuffer,
+    /// The kernel had no room to send it, to a client or a backend.
+    SendBuffer,
+    /// It is longer than the way to its receiver takes.
+    TooLarge,
+    /// Its flow was refused, or ended by the time it came; the termination says why.
+    Flow,
+    /// It came faster than `limits.per_source.rate` allows.
+    Rate,
+    /// It is part of a QUIC hello that never became one.
+    Preread,
+    /// Every backend that was tried refused it.
+    Backend,
+    /// An answer that nobody waits for any more.
+    Unexpected,
+    /// Anything else that the kernel refused.
+    Other,
+}
+
+impl DropReason {
+    /// Every reason.
+    pub const ALL: [DropReason; 9] = [
+        DropReason::ReceiveBuffer,
+        DropReason::SendBuffer,
+        DropReason::TooLarge,
+        DropReason::Flow,
+        DropReason::Rate,
+        DropReason::Preread,
+        DropReason::Backend,
+        DropReason::Unexpected,
+        DropReason::Other,
+    ];
+
+    /// The label in `udp_dropped_total`.
+    pub fn name(self) -> &'static str {
+        match self {
+            DropReason::ReceiveBuffer => "receive_buffer",
+            DropReason::SendBuffer => "send_buffer",
+            DropReason::TooLarge => "too_large",
+            DropReason::Flow => "flow",
+            DropReason::Rate => "rate",
+            DropReason::Preread => "preread",
+            DropReason::Backend => "backend",
+            DropReason::Unexpected => "unexpected",
+            DropReason::Other => "other",
         }
     }
 }
@@ -180,6 +252,9 @@ mod tests {
         }
         for (index, failure) in ConnectFailure::ALL.into_iter().enumerate() {
             assert_eq!(failure as usize, index);
+        }
+        for (index, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
         }
         let mut names: Vec<_> = Termination::ALL.iter().map(|t| t.name()).collect();
         names.sort_unstable();

@@ -1,0 +1,81 @@
+//! One flow: what it holds while it lives, and how it ends.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::accept::Place as ProcessPlace;
+use super::super::account::Account;
+use super::super::place::Place;
+use super::super::worker::Enrolled;
+use super::hello::Hello;
+use super::lanes::LaneId;
+use crate::state::listener::{FlowPlace, SourcePlace};
+use crate::state::{Direction, Termination};
+
+/// A flow. Its account is closed, and its places are given back, when it is dropped.
+pub(super) struct Flow {
+    pub account: Account,
+    pub stage: Stage,
+    /// Datagrams passed on to the backend.
+    pub requests: u32,
+    /// Datagrams passed on to the client.
+    pub responses: u32,
+    pub held: Held,
+}
+
+/// What it counts against.
+pub(super) struct Held {
+    pub enrolled: Enrolled,
+    pub listener: FlowPlace,
+    pub process: ProcessPlace,
+    /// Where clients have limits.
+    pub source: Option<Box<SourcePlace>>,
+}
+
+/// How far it has come.
+pub(super) enum Stage {
+    /// Its QUIC hello is not complete.
+    Preread(Box<Hello>),
+    /// It has a backend.
+    Relay(Way),
+}
+
+/// A flow's way to its backend.
+pub(super) struct Way {
+    pub place: Place,
+    pub lane: LaneId,
+    /// The refusals on the lane that it knows of.
+    pub refusals: u32,
+    /// When it was given its backend.
+    pub since: Instant,
+    /// The backend has answered.
+    pub answered: bool,
+    /// It speaks QUIC: the ids that its backend chooses are learned.
+    pub quic: bool,
+}
+
+impl Flow {
+    pub fn way(&mut self) -> Option<&mut Way> {
+        match &mut self.stage {
+            Stage::Preread(_) => None,
+            Stage::Relay(way) => Some(way),
+        }
+    }
+
+    /// Counts datagrams that were sent on.
+    pub fn passed(&mut self, direction: Direction, count: u32, bytes: u64) {
+        let worker = self.account.worker().index;
+        let entry = self.account.entry();
+        entry.listener.datagrams(worker, direction, u64::from(count));
+        self.account.passed(direction, bytes);
+        if let Stage::Relay(way) = &self.stage {
+            way.place.lease.backend().passed(worker, direction, bytes);
+        }
+        let counted = match direction {
+            Direction::In => &mut self.requests,
+            Direction::Out => &mut self.responses,
+        };
+        *counted = counted.saturating_add(count);
+    }
+}
