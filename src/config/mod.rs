@@ -19,7 +19,6 @@ use crate::address::Address;
 use crate::balance;
 use crate::health::outlier::{Terms, Thresholds};
 use crate::limits::CONFIG_BYTES;
-use crate::route::{RouteSpec, Split};
 
 mod address;
 mod backend;
@@ -54,6 +53,7 @@ pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
 pub use health::{Exchange, HealthCheck, Http, Probe, Tls};
 pub use prefix::{PrefixFault, parse_prefix};
+pub use route::{Action, Route, Share};
 pub use summary::{conditions, summary};
 pub use units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
 pub use warning::{Suspicion, Takers, Warning};
@@ -287,60 +287,6 @@ pub enum OnTimeout {
     Close,
     /// It is routed as one that does not speak TLS.
     Default,
-}
-
-/// Conditions on a new connection, and where it goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// All of these must hold.
-    pub conditions: RouteSpec,
-    /// Where it goes.
-    pub action: Action,
-}
-
-impl Route {
-    /// A route that every connection takes.
-    pub fn unconditional(action: Action) -> Self {
-        Route { conditions: RouteSpec::default(), action }
-    }
-}
-
-/// Where a route leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Index into [`Config::pools`].
-    Pool(usize),
-    /// One of several pools; `split` picks among `shares`.
-    Split {
-        /// In the order of the file.
-        shares: Vec<Share>,
-        /// Over indices into `shares`.
-        split: Split,
-    },
-    /// The TLS alert `unrecognized_name`.
-    Reject,
-    /// RST.
-    Reset,
-}
-
-impl Action {
-    /// The pools it leads to, as indices into [`Config::pools`].
-    pub fn pools(&self) -> Vec<usize> {
-        match self {
-            Action::Pool(pool) => vec![*pool],
-            Action::Split { shares, .. } => shares.iter().map(|share| share.pool).collect(),
-            Action::Reject | Action::Reset => Vec::new(),
-        }
-    }
-}
-
-/// A pool's share of a split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Index into [`Config::pools`].
-    pub pool: usize,
-    /// Of the sum of all weights.
-    pub weight: u32,
 }
 
 /// When silent or old sessions of a listener end. `None` is `off`.
