@@ -77,6 +77,24 @@ pub const fn hello_cost(bytes: usize) -> usize {
 /// The largest value of `preread.total_bytes`.
 pub const HELLOS_MAX: usize = 16 * 1024 * 1024 * 1024;
 
+/// Flows of one UDP listener at a time, the most that `limits.flows` may ask for.
+pub const FLOWS_MAX: u32 = 4_000_000;
+
+/// The largest value of `limits.per_source.rate`, in datagrams a second.
+pub const SOURCE_RATE_MAX: u32 = 10_000_000;
+
+/// The largest values of `udp.responses` and `udp.requests`.
+pub const FLOW_DATAGRAMS_MAX: u32 = 1_000_000;
+
+/// The smallest value of `udp.receive_buffer`: a few full datagrams.
+pub const RECEIVE_BUFFER_MIN: usize = 4 * 1024;
+
+/// The largest value of `udp.receive_buffer`: the kernel doubles it, and it is an `int`.
+pub const RECEIVE_BUFFER_MAX: usize = 1 << 30;
+
+/// Bytes of a `server_id` and a nonce together: a QUIC connection id of 20 bytes, less its first.
+pub const SERVER_ID_AND_NONCE: usize = 19;
+
 /// Backends in one pool.
 pub const BACKENDS_PER_POOL: usize = 10_000;
 

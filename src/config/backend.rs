@@ -57,7 +57,7 @@ fn backend(value: Value<'_>, report: &mut Report) -> Option<Backend> {
     let max_connections = table.read("max_connections", None, |v| max_connections(v, report));
     let backup = table.read("backup", defaults::BACKUP, |v| v.boolean(report));
     let (name, address) = identity(value, &table, report)?;
-    Some(Backend { name, address, weight, max_connections, backup })
+    Some(Backend { name, address, weight, max_connections, backup, server_id: None })
 }
 
 /// Name and address of a backend that is a map.

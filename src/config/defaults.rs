@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    Connect, Exchange, HealthCheck, HedgeAfter, Log, LogFormat, LogLevel, MaxConnections, OnDown,
-    OnTimeout, Outlier, PanicThreshold, Preread, Probe, Queueing, Ready, Shutdown, Timeouts,
-    Workers,
+    Connect, Exchange, HealthCheck, HedgeAfter, Limits, Log, LogFormat, LogLevel, MaxConnections,
+    OnDown, OnTimeout, Outlier, PanicThreshold, PerSource, Preread, Probe, Queueing, Ready,
+    Shutdown, Timeouts, Udp, Workers,
 };
 use crate::balance::key::KeyKind;
 use crate::balance::{PolicyKind, Spec};
@@ -35,6 +35,21 @@ pub(super) const TIMEOUTS: Timeouts = Timeouts {
     keepalive: Some(Duration::from_secs(30)),
     user_timeout: Some(Duration::from_secs(120)),
 };
+
+pub(super) const UDP_TIMEOUTS: Timeouts = Timeouts {
+    idle: Some(Duration::from_secs(30)),
+    half_closed: None,
+    lifetime: None,
+    keepalive: None,
+    user_timeout: None,
+};
+pub(super) const LIMITS: Limits = Limits { flows: 100_000, per_source: None };
+pub(super) const PER_SOURCE: PerSource =
+    PerSource { flows: None, rate: None, prefix_v4: 32, prefix_v6: 64 };
+pub(super) const UDP: Udp =
+    Udp { responses: None, requests: None, per_packet: false, receive_buffer: None };
+/// Of `udp.responses` where each datagram is a flow of its own.
+pub(super) const PER_PACKET_RESPONSES: u32 = 1;
 
 pub(super) const BALANCE: Spec = Spec {
     policy: PolicyKind::LeastConn,
@@ -85,4 +100,5 @@ pub(super) const READY: Ready = Ready { count: 0, max_age: Duration::from_secs(1
 pub(super) const REPLAY_HELLO: bool = false;
 pub(super) const ON_DOWN: OnDown = OnDown::Keep;
 pub(super) const CLOSE_SPREAD: Duration = Duration::from_secs(2);
+pub(super) const NONCE_LENGTH: u8 = 4;
 pub(super) const QUEUE: Queueing = Queueing { max: 0, timeout: Duration::from_secs(1) };

@@ -42,14 +42,8 @@ pub fn from_flags(
     if listen.is_empty() {
         report.error(None, LISTEN.to_owned(), Problem::FlagMissing("--listen 127.0.0.1:8080"));
     }
-    let listener = Listener {
-        name: Arc::from("listen"),
-        bind,
-        v6_only: defaults::V6_ONLY,
-        timeouts: defaults::TIMEOUTS,
-        preread: defaults::PREREAD,
-        routes: vec![Route::unconditional(Action::Pool(0))],
-    };
+    let route = Route::unconditional(Action::Pool(0));
+    let listener = Listener::new(Arc::from("listen"), bind, vec![route]);
     let pool = Pool {
         balance: balance.map_or(defaults::BALANCE, |text| policy(text, &mut report)),
         ..Pool::new(Arc::from("pool"), pool_backends(backends, &mut report))

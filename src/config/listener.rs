@@ -53,14 +53,7 @@ pub(super) fn listener(
     total: &mut HelloTotal,
     report: &mut Report,
 ) -> Listener {
-    let mut listener = Listener {
-        name: Arc::from(named.name),
-        bind: Vec::new(),
-        v6_only: defaults::V6_ONLY,
-        timeouts: defaults::TIMEOUTS,
-        preread: defaults::PREREAD,
-        routes: Vec::new(),
-    };
+    let mut listener = Listener::new(Arc::from(named.name), Vec::new(), Vec::new());
     let Some(table) =
         named.value.table(LISTENER, "a map with `bind` and `pool` or `routes`", report)
     else {

@@ -19,7 +19,6 @@ use crate::address::Address;
 use crate::balance;
 use crate::health::outlier::{Terms, Thresholds};
 use crate::limits::CONFIG_BYTES;
-use crate::route::{RouteSpec, Split};
 
 mod address;
 mod backend;
@@ -36,9 +35,11 @@ mod listener;
 mod outlier;
 mod pool;
 mod prefix;
+mod quic_lb;
 mod report;
 mod route;
 mod summary;
+mod udp;
 mod units;
 mod value;
 mod warning;
@@ -54,7 +55,10 @@ pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
 pub use health::{Exchange, HealthCheck, Http, Probe, Tls};
 pub use prefix::{PrefixFault, parse_prefix};
+pub use quic_lb::{QuicLb, Secret};
+pub use route::{Action, Route, Share};
 pub use summary::{conditions, summary};
+pub use udp::{Limits, PerSource, Protocol, Udp};
 pub use units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
 pub use warning::{Suspicion, Takers, Warning};
 
@@ -252,17 +256,41 @@ pub enum MaxConnections {
 pub struct Listener {
     /// Name, unique in the configuration.
     pub name: Arc<str>,
-    /// Addresses, at least one, each once in the configuration.
+    /// Addresses, at least one, each once in the configuration for each protocol; of UDP never a
+    /// unix socket.
     pub bind: Vec<Address>,
+    /// What clients speak.
+    pub protocol: Protocol,
     /// `[::]` serves IPv6 alone.
     pub v6_only: bool,
-    /// When silent or old sessions end.
+    /// When silent or old sessions end; of UDP all are off but `idle`.
     pub timeouts: Timeouts,
+    /// How much clients may take; of UDP alone.
+    pub limits: Limits,
+    /// When flows end; of UDP alone.
+    pub udp: Udp,
     /// What is read of a connection before it is routed.
     pub preread: Preread,
     /// In order: the first one whose conditions hold wins. `pool` in the file is one route
     /// without conditions.
     pub routes: Vec<Route>,
+}
+
+impl Listener {
+    /// A TCP listener that says nothing but its name, addresses and routes.
+    pub fn new(name: Arc<str>, bind: Vec<Address>, routes: Vec<Route>) -> Self {
+        Listener {
+            name,
+            bind,
+            protocol: Protocol::Tcp,
+            v6_only: defaults::V6_ONLY,
+            timeouts: defaults::TIMEOUTS,
+            limits: defaults::LIMITS,
+            udp: defaults::UDP,
+            preread: defaults::PREREAD,
+            routes,
+        }
+    }
 }
 
 /// What is read of a connection before it is routed.
@@ -287,60 +315,6 @@ pub enum OnTimeout {
     Close,
     /// It is routed as one that does not speak TLS.
     Default,
-}
-
-/// Conditions on a new connection, and where it goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// All of these must hold.
-    pub conditions: RouteSpec,
-    /// Where it goes.
-    pub action: Action,
-}
-
-impl Route {
-    /// A route that every connection takes.
-    pub fn unconditional(action: Action) -> Self {
-        Route { conditions: RouteSpec::default(), action }
-    }
-}
-
-/// Where a route leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Index into [`Config::pools`].
-    Pool(usize),
-    /// One of several pools; `split` picks among `shares`.
-    Split {
-        /// In the order of the file.
-        shares: Vec<Share>,
-        /// Over indices into `shares`.
-        split: Split,
-    },
-    /// The TLS alert `unrecognized_name`.
-    Reject,
-    /// RST.
-    Reset,
-}
-
-impl Action {
-    /// The pools it leads to, as indices into [`Config::pools`].
-    pub fn pools(&self) -> Vec<usize> {
-        match self {
-            Action::Pool(pool) => vec![*pool],
-            Action::Split { shares, .. } => shares.iter().map(|share| share.pool).collect(),
-            Action::Reject | Action::Reset => Vec::new(),
-        }
-    }
-}
-
-/// A pool's share of a split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Index into [`Config::pools`].
-    pub pool: usize,
-    /// Of the sum of all weights.
-    pub weight: u32,
 }
 
 /// When silent or old sessions of a listener end. `None` is `off`.
@@ -389,6 +363,9 @@ pub struct Pool {
     pub max_connections: Option<u32>,
     /// Who may wait when all backends are full.
     pub queue: Queueing,
+    /// How connection ids of QUIC name a backend; then each backend has a `server_id`. `None` when
+    /// off.
+    pub quic_lb: Option<QuicLb>,
 }
 
 impl Pool {
@@ -409,6 +386,7 @@ impl Pool {
             close_spread: defaults::CLOSE_SPREAD,
             max_connections: None,
             queue: defaults::QUEUE,
+            quic_lb: None,
         }
     }
 }
@@ -426,13 +404,15 @@ pub struct Backend {
     pub max_connections: Option<u32>,
     /// Used only when no other backend can be.
     pub backup: bool,
+    /// What it is called in connection ids of QUIC, 1 to 15 bytes; unique in the pool.
+    pub server_id: Option<Box<[u8]>>,
 }
 
 impl Backend {
     /// A backend that says nothing but its name and address.
     pub fn new(name: Arc<str>, address: Address) -> Self {
         let (weight, backup) = (defaults::WEIGHT, defaults::BACKUP);
-        Backend { name, address, weight, max_connections: None, backup }
+        Backend { name, address, weight, max_connections: None, backup, server_id: None }
     }
 }
 

@@ -8,7 +8,6 @@ use super::prefix::parse_prefix;
 use super::report::Report;
 use super::value::{Table, Value};
 use super::warning::{Suspicion, Takers};
-use super::{Action, Route, Share};
 use crate::limits::{ROUTES_PER_LISTENER, SPLIT_WEIGHT_MAX};
 use crate::route::{HostPattern, PatternError, RouteSpec, Split, shadowed};
 use crate::wire::Alpn;
@@ -18,6 +17,60 @@ pub(super) const SPLIT: &[&str] = &["pool", "weight"];
 
 /// Where a route leads; exactly one of these keys.
 const LEADS: [&str; 3] = ["pool", "split", "action"];
+
+/// Conditions on a new connection, and where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// All of these must hold.
+    pub conditions: RouteSpec,
+    /// Where it goes.
+    pub action: Action,
+}
+
+impl Route {
+    /// A route that every connection takes.
+    pub fn unconditional(action: Action) -> Self {
+        Route { conditions: RouteSpec::default(), action }
+    }
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Index into [`super::Config::pools`].
+    Pool(usize),
+    /// One of several pools; `split` picks among `shares`.
+    Split {
+        /// In the order of the file.
+        shares: Vec<Share>,
+        /// Over indices into `shares`.
+        split: Split,
+    },
+    /// The TLS alert `unrecognized_name`.
+    Reject,
+    /// RST.
+    Reset,
+}
+
+impl Action {
+    /// The pools it leads to, as indices into [`super::Config::pools`].
+    pub fn pools(&self) -> Vec<usize> {
+        match self {
+            Action::Pool(pool) => vec![*pool],
+            Action::Split { shares, .. } => shares.iter().map(|share| share.pool).collect(),
+            Action::Reject | Action::Reset => Vec::new(),
+        }
+    }
+}
+
+/// A pool's share of a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Index into [`super::Config::pools`].
+    pub pool: usize,
+    /// Of the sum of all weights.
+    pub weight: u32,
+}
 
 /// Reads the routes of a listener, in order.
 pub(super) fn routes(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Vec<Route> {

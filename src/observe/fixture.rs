@@ -73,20 +73,10 @@ fn config(policy: PolicyKind, name: Arc<str>, backends: &[&str]) -> Config {
         keepalive: None,
         user_timeout: None,
     };
-    let preread = config::Preread {
-        always: false,
-        timeout: Duration::from_secs(3),
-        max_bytes: 65_536,
-        total_bytes: 65_536,
-        on_timeout: config::OnTimeout::Close,
-    };
+    let route = config::Route::unconditional(config::Action::Pool(0));
     let listener = config::Listener {
-        name,
-        bind: vec![bind.clone()],
-        v6_only: false,
         timeouts,
-        preread,
-        routes: vec![config::Route::unconditional(config::Action::Pool(0))],
+        ..config::Listener::new(name, vec![bind.clone()], vec![route])
     };
     Config {
         workers: Workers::Auto,
