@@ -36,6 +36,30 @@ pub const COMMANDS: usize = 16;
 /// Connections handed to a worker that it has not taken yet.
 pub const HANDOVERS: usize = 1024;
 
+/// Connection ids of QUIC that the process knows the backend of, the latest; 13 MB at most.
+pub const CONNECTION_IDS: usize = 1 << 17;
+
+/// Sources of a UDP listener whose flows and datagrams are counted, where they have limits.
+pub const SOURCES: usize = 1 << 20;
+
+/// Datagrams that are kept of an unfinished QUIC hello.
+pub const PREREAD_DATAGRAMS: usize = 64;
+
+/// Sockets without a flow that a worker keeps to one backend for the next exchange.
+pub const LANES_RESTING: usize = 64;
+
+/// Batches that a worker reads from one socket to a backend before it looks at the others.
+pub const LANE_READS: usize = 4;
+
+/// Sockets that a worker is told of at once.
+pub const DOOR_EVENTS: usize = 64;
+
+/// Times that a worker looks at its UDP sockets before it looks at its sessions.
+pub const DATAGRAM_TURNS: u32 = 4;
+
+/// Attempts that the access log's record of one connection has, the first.
+pub const LOGGED_ATTEMPTS: usize = 64;
+
 /// Pause of a listener after the process ran out of descriptors or memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -331,5 +355,6 @@ const _: () = assert!(COPY_BUFFER <= RELAY_BUDGET);
 const _: () = assert!(PIPES_POOLED <= PIPES_PER_WORKER);
 // Each pipe is two descriptors; two workers' worth must leave room for everything else.
 const _: () = assert!(PIPES_PER_WORKER * 2 < RESERVED_DESCRIPTORS as usize);
+const _: () = assert!(ATTEMPTS_MAX <= LOGGED_ATTEMPTS);
 const _: () = assert!(CHECK_BYTES <= CHECK_ANSWER);
 const _: () = assert!(USER_TIMEOUT_MAX.as_millis() <= i32::MAX as u128);

@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn table_reads_well() {
         let text = r#"{"total": 12, "sessions": [
-            {"id": "68d0a1b200000001", "listener": "edge", "client": "203.0.113.9:51000",
+            {"id": "68d0a1b200000001", "protocol": "tcp", "listener": "edge", "client": "203.0.113.9:51000",
              "sni": "www.example.com", "pool": "www", "backend": "b1", "state": "relaying",
              "age_seconds": 75.2, "bytes_in": 1000, "bytes_out": 5000000},
-            {"id": "68d0a1b200000002", "listener": "local", "client": null, "sni": null,
+            {"id": "68d0a1b200000002", "protocol": "tcp", "listener": "local", "client": null, "sni": null,
              "pool": null, "backend": null, "state": "preread", "age_seconds": 0.1,
              "bytes_in": 0, "bytes_out": 0}
         ]}"#;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::args::Status as Args;
 use super::client::Client;
 use super::table::{Align, Table, fit};
+use crate::config::Protocol;
 use crate::observe::status::{BackendStatus, CheckStatus, ListenerStatus, PoolStatus, Status};
 use crate::state::AdminState;
 
@@ -57,10 +58,11 @@ fn render(status: &Status) -> String {
 
 /// One line, and one more for each further address.
 fn listener_rows(table: &mut Table, name: &str, listener: &ListenerStatus) {
-    let mut binds = listener.bind.iter();
+    let after = if listener.protocol == Protocol::Udp.name() { "/udp" } else { "" };
+    let mut binds = listener.bind.iter().map(|bind| format!("{bind}{after}"));
     table.row([
         fit(name, NAME),
-        fit(binds.next().map_or("", String::as_str), ADDRESS),
+        fit(&binds.next().unwrap_or_default(), ADDRESS),
         fit(&listener.pools.join(", "), NAME),
         listener.active.to_string(),
         listener.total.to_string(),
@@ -68,7 +70,7 @@ fn listener_rows(table: &mut Table, name: &str, listener: &ListenerStatus) {
         size(listener.bytes_out),
     ]);
     for bind in binds {
-        table.row([String::new(), fit(bind, ADDRESS)]);
+        table.row([String::new(), fit(&bind, ADDRESS)]);
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
             "version": "0.1.0", "uptime_seconds": 7384, "ready": true, "generation": 3,
             "listeners": {
                 "edge": {
-                    "bind": ["[::]:443", "127.0.0.1:8443"], "pools": ["www"], "active": 12,
+                    "protocol": "tcp", "bind": ["[::]:443", "127.0.0.1:8443"], "pools": ["www"], "active": 12,
                     "total": 3456789, "bytes_in": 999, "bytes_out": 5_000_000_000_u64,
                 },
             },

@@ -14,11 +14,13 @@ use tokio::time::{Instant, sleep, timeout};
 use super::checks::{Checks, Clients, most_in_flight};
 use super::watch::{Watch, update_panic};
 use crate::address::Address;
-use crate::config::{self, AccessLog, Config, MaxConnections};
+use crate::config::{self, AccessLog, Config, MaxConnections, Protocol};
+use crate::flow::Limits;
 use crate::health::State;
 use crate::limits::{COMMANDS, READY_DESCRIPTORS_SHARE, RESERVED_DESCRIPTORS};
-use crate::net::listen;
-use crate::snapshot::{self, Backend, ListenSocket, Pool, Snapshot};
+use crate::net::listen::{self, Bound};
+use crate::net::datagram;
+use crate::snapshot::{self, Backend, Entrance, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
 use crate::state::{AdminState, BackendState, Change, LogMessage, Phase, Process};
 use crate::sys;
@@ -293,7 +295,7 @@ fn prepare(
         for address in &listener.bind {
             let free = |socket: &&Arc<_>| !bound.iter().any(|taken| Arc::ptr_eq(taken, socket));
             let known = before.and_then(|snapshot| {
-                snapshot.sockets(&listener.name, address, listener.v6_only).find(free)
+                snapshot.sockets(listener, address).find(free)
             });
             match known {
                 Some(socket) => bound.push(socket.clone()),
@@ -332,14 +334,21 @@ fn bind(
     workers: usize,
 ) -> Result<ListenSocket, String> {
     let fault = |error| cannot_listen(address, &error);
-    let bound = listen::bind(address, listener.v6_only, workers).map_err(fault)?;
+    let (protocol, v6_only) = (listener.protocol, listener.v6_only);
+    if let (Protocol::Udp, Some(ip)) = (protocol, address.ip()) {
+        let buffer = listener.udp.receive_buffer;
+        let Bound { local, fds, file } =
+            datagram::bind(ip, v6_only, workers, buffer).map_err(fault)?;
+        return Ok(ListenSocket::new(address.clone(), protocol, v6_only, local, fds, file));
+    }
+    let bound = listen::bind(address, v6_only, workers).map_err(fault)?;
     if address.ip().is_some() {
         // Before anybody can connect: connections inherit what the socket has at that moment.
         let options = TcpOptions::from(&listener.timeouts);
         let set = |fd| sys::socket::set_tcp_options(fd, &options);
         bound.fds.iter().try_for_each(set).map_err(fault)?;
     }
-    Ok(ListenSocket::new(address.clone(), listener.v6_only, bound.local, bound.fds, bound.file))
+    Ok(ListenSocket::new(address.clone(), protocol, v6_only, bound.local, bound.fds, bound.file))
 }
 
 fn cannot_listen(address: &Address, error: &io::Error) -> String {
@@ -362,6 +371,11 @@ fn take_effect(process: &Process, snapshot: &Snapshot) {
     // The same for all listeners.
     if let Some(entrance) = snapshot.listeners.first() {
         process.max_hello_bytes.store(entrance.listener.preread.total_bytes, Relaxed);
+    }
+    for Entrance { listener, .. } in &snapshot.listeners {
+        if let (Some(sources), Some(limits)) = (&listener.sources, listener.limits.per_source) {
+            sources.set_limits(Limits { flows: limits.flows, rate: limits.rate });
+        }
     }
     for pool in &snapshot.pools {
         for backend in &pool.backends {

@@ -48,7 +48,7 @@ impl Serialize for JsonRecord<'_> {
         map.serialize_field("time", &timestamp(record.started))?;
         map.serialize_field("id", &format_args!("{:016x}", record.id))?;
         map.serialize_field("listener", &record.listener)?;
-        map.serialize_field("protocol", "tcp")?;
+        map.serialize_field("protocol", record.protocol.name())?;
         map.serialize_field("client", &record.client)?;
         map.serialize_field("peer", &None::<SocketAddr>)?;
         map.serialize_field("local", &format_args!("{}", record.local))?;
@@ -125,7 +125,7 @@ impl Formatter for NoControls {
 fn text(out: &mut Vec<u8>, record: &Record) -> io::Result<()> {
     write!(out, "time={} id={:016x} listener=", timestamp(record.started), record.id)?;
     word(out, Some(&record.listener))?;
-    out.extend_from_slice(b" protocol=tcp client=");
+    write!(out, " protocol={} client=", record.protocol.name())?;
     word(out, record.client.map(|client| client.to_string()).as_deref())?;
     out.extend_from_slice(b" peer=- local=");
     word(out, Some(&record.local.to_string()))?;

@@ -4,7 +4,9 @@ use super::metrics::{Family, Kind, Series};
 use super::readings::{Backend, Listener, Machine, Pool, Whole, Worker};
 use crate::health::State;
 use crate::state::histogram::Totals;
-use crate::state::{AdminState, ConnectFailure, ListenerState, PoolState, Termination};
+use crate::state::{
+    AdminState, ConnectFailure, DropReason, ListenerState, PoolState, Termination,
+};
 
 /// A family of histograms over things of type `T`.
 pub(super) struct HistogramFamily<T> {
@@ -65,6 +67,32 @@ pub(super) const LISTENER: &[Family<Listener>] = &[
         "TLS hellos with an ECH extension, GREASE included.",
         |l, out| out.is(l.counts.ech),
     ),
+    counter("pointsman_udp_flows_total", "Flows that began; of UDP listeners.", |l, out| {
+        out.maybe(l.flows.map(|_| l.counts.opened));
+    }),
+    gauge("pointsman_udp_flows_active", "Flows at the moment; of UDP listeners.", |l, out| {
+        out.maybe(l.flows.map(|_| l.counts.active));
+    }),
+    gauge("pointsman_udp_flows_max", "Flows that a UDP listener may have.", |l, out| {
+        out.maybe(l.flows.map(u64::from));
+    }),
+    counter(
+        "pointsman_udp_datagrams_total",
+        "Datagrams passed on, in: from clients, out: to clients.",
+        |l, out| {
+            if l.flows.is_some() {
+                out.with("direction", "in", l.counts.datagrams_in);
+                out.with("direction", "out", l.counts.datagrams_out);
+            }
+        },
+    ),
+    counter("pointsman_udp_dropped_total", "Datagrams that went nowhere, by reason.", |l, out| {
+        if l.flows.is_some() {
+            for reason in DropReason::ALL {
+                out.with("reason", reason.name(), l.counts.dropped[reason as usize]);
+            }
+        }
+    }),
 ];
 
 /// Labels `pool` and `backend`.

@@ -45,7 +45,7 @@ pub(super) struct Series<'a> {
 /// Renders everything the process counts.
 pub fn render(process: &Process, snapshot: &Snapshot) -> String {
     let mut text = String::new();
-    publish(&mut text, families::LISTENER, &readings::listeners(process));
+    publish(&mut text, families::LISTENER, &readings::listeners(process, snapshot));
     publish(&mut text, families::BACKEND, &readings::backends(process, snapshot));
     publish(&mut text, families::POOL, &readings::pools(process, snapshot));
     publish(&mut text, families::WORKER, &readings::workers(process));

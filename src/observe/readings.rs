@@ -8,15 +8,18 @@ use metrics::Label;
 use rustix::process::{Resource, getrlimit};
 
 use super::metrics::{Reading, label};
+use crate::config::Protocol;
 use crate::health::State;
 use crate::snapshot::{self, Snapshot};
 use crate::state::backend::BackendCounts;
 use crate::state::listener::ListenerCounts;
-use crate::state::{AdminState, BackendState, PoolState, Process, ReadyCounts};
+use crate::state::{AdminState, BackendState, ListenerState, PoolState, Process, ReadyCounts};
 
 /// A listener.
 pub(super) struct Listener {
     name: Arc<str>,
+    /// Of a UDP listener, as long as it is in the configuration, the flows that it may have.
+    pub flows: Option<u32>,
     pub counts: ListenerCounts,
 }
 
@@ -74,9 +77,17 @@ pub(super) struct Machine {
     pub threads: Option<u64>,
 }
 
-pub(super) fn listeners(process: &Process) -> Vec<Listener> {
+pub(super) fn listeners(process: &Process, snapshot: &Snapshot) -> Vec<Listener> {
+    let listeners = snapshot.listeners.iter().map(|entrance| &entrance.listener);
+    let udp = listeners.filter(|listener| listener.protocol == Protocol::Udp);
+    let udp: AHashMap<_, u32> =
+        udp.map(|listener| (Arc::as_ptr(&listener.state), listener.limits.flows)).collect();
+    let flows = |listener: &Arc<ListenerState>| udp.get(&Arc::as_ptr(listener)).copied();
     let listeners = process.registry.listeners();
-    listeners.iter().map(|l| Listener { name: l.name.clone(), counts: l.counts() }).collect()
+    listeners
+        .iter()
+        .map(|l| Listener { name: l.name.clone(), flows: flows(l), counts: l.counts() })
+        .collect()
 }
 
 pub(super) fn pools(process: &Process, snapshot: &Snapshot) -> Vec<Pool> {

@@ -22,6 +22,8 @@ pub struct Sessions {
 pub struct SessionStatus {
     /// 16 hex digits, as in the access log.
     pub id: String,
+    /// `tcp`, or `udp`: then it is a flow.
+    pub protocol: String,
     /// The listener it came by.
     pub listener: String,
     /// Address and port; `None` on a unix socket.
@@ -114,6 +116,7 @@ fn session(report: &SessionReport) -> SessionStatus {
     };
     SessionStatus {
         id: format!("{:016x}", report.id),
+        protocol: report.protocol.name().to_owned(),
         listener: report.listener.name.to_string(),
         client: report.client.map(|client| client.to_string()),
         sni: report.sni.as_deref().map(str::to_owned),

@@ -32,6 +32,8 @@ pub struct Status {
 /// A listener.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ListenerStatus {
+    /// `tcp` or `udp`.
+    pub protocol: String,
     /// The addresses as bound.
     pub bind: Vec<String>,
     /// The pools that its routes lead to, in order, each once.
@@ -123,6 +125,7 @@ fn entrance(entrance: &snapshot::Entrance) -> ListenerStatus {
     let listener = &entrance.listener;
     let counts = listener.state.counts();
     ListenerStatus {
+        protocol: listener.protocol.name().to_owned(),
         bind: entrance.sockets.iter().map(|socket| socket.local.to_string()).collect(),
         pools: listener.pools().iter().map(|pool| pool.name.clone()).collect(),
         active: counts.active,

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use super::account::Account;
 use super::session::Accepted;
 use super::worker::Worker;
+use crate::config::Protocol;
 use crate::limits::{ACCEPT_BATCH, ACCEPT_PAUSE, RETIRE};
 use crate::net::{close, listen};
 use crate::snapshot::{ListenSocket, Listener};
@@ -160,7 +161,13 @@ fn is_shortage(error: &io::Error) -> bool {
 
 /// Starts a session, or resets the connection if the process has as many as it may have.
 pub(super) fn admit(worker: &Rc<Worker>, listener: Arc<Listener>, accepted: Accepted) {
-    let account = Account::open(worker, &listener.state, accepted.client, &accepted.local);
+    let account = Account::open(
+        worker,
+        &listener.state,
+        accepted.client,
+        &accepted.local,
+        Protocol::Tcp,
+    );
     let Some(place) = Place::take(&worker.process) else {
         close::by_reset(&accepted.fd);
         account.ends(Termination::Overload);
@@ -173,7 +180,8 @@ pub(super) fn admit(worker: &Rc<Worker>, listener: Arc<Listener>, accepted: Acce
 pub(super) struct Place(Arc<Process>);
 
 impl Place {
-    fn take(process: &Arc<Process>) -> Option<Place> {
+    /// One more, if there may be one.
+    pub fn take(process: &Arc<Process>) -> Option<Place> {
         let before = process.sessions.0.fetch_add(1, Relaxed);
         let place = Place(process.clone());
         (before < process.max_sessions.load(Relaxed)).then_some(place)

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::roll::Entry;
 use super::worker::Worker;
 use crate::address::Address;
-use crate::limits::LOGGED_ALPN;
+use crate::config::Protocol;
+use crate::limits::{LOGGED_ALPN, LOGGED_ATTEMPTS};
 use crate::state::{
     Asked, Attempt, AttemptOutcome, Direction, ListenerState, LogMessage, PoolState, Process,
     Record, Stage, Termination,
@@ -31,6 +32,7 @@ impl Account {
         listener: &Arc<ListenerState>,
         client: Option<SocketAddr>,
         local: &Address,
+        protocol: Protocol,
     ) -> Self {
         listener.opened(worker.index);
         let id = worker.next_id();
@@ -39,6 +41,7 @@ impl Account {
                 started: SystemTime::now(),
                 id,
                 listener: listener.name.clone(),
+                protocol,
                 client,
                 local: local.clone(),
                 hello: None,
@@ -54,7 +57,7 @@ impl Account {
                 termination: Termination::Error,
             })
         });
-        let entry = Rc::new(Entry::new(id, listener.clone(), client));
+        let entry = Rc::new(Entry::new(id, listener.clone(), client, protocol));
         Account { worker: worker.clone(), entry, record }
     }
 
@@ -109,7 +112,10 @@ impl Account {
             if matches!(outcome, AttemptOutcome::Connected | AttemptOutcome::Ready) {
                 record.backend = Some(backend.clone());
             }
-            record.attempts.push(Attempt { backend: backend.clone(), outcome, took });
+            // A flow can change its backend any number of times.
+            if record.attempts.len() < LOGGED_ATTEMPTS {
+                record.attempts.push(Attempt { backend: backend.clone(), outcome, took });
+            }
         }
     }
 

@@ -5,6 +5,7 @@ mod accept;
 mod account;
 mod attempt;
 pub mod exchange;
+mod flows;
 mod order;
 mod place;
 mod preread;

@@ -62,6 +62,11 @@ impl Place {
         }
     }
 
+    /// It is a flow's, whose backend has not done well by it before it answers.
+    pub fn awaits_answer(&self, outlier: Option<&Outlier>) {
+        self.pending.set(outlier.map(|outlier| Box::new(outlier.thresholds)));
+    }
+
     /// The attempt has failed, or taken too long.
     pub fn failed(&self, failure: Failure, outlier: Option<&Outlier>, process: &Process) {
         if let Some(outlier) = outlier {

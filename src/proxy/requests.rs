@@ -46,6 +46,7 @@ impl Worker {
             for ((closing, count), sessions) in closings.iter().zip(&counts).zip(&mut sessions) {
                 close_share(closing, *count, sessions);
             }
+            self.roll.told();
             tokio::time::sleep(SPREAD_STEP).await;
         }
         if let Some(last) = closings.iter().map(|closing| closing.until).max() {
@@ -56,6 +57,7 @@ impl Worker {
         for (closing, mut late) in closings.iter().zip(late) {
             close_share(closing, 0, &mut late);
         }
+        self.roll.told();
     }
 
     /// Of each of these backends, those that nobody has told to end.

@@ -15,6 +15,7 @@ use ahash::AHashMap;
 use tokio::sync::Notify;
 
 use super::order::Order;
+use crate::config::Protocol;
 use crate::limits::QUERY_BATCH;
 use crate::state::{
     BackendState, Direction, ListenerState, SessionReport, SessionReports, Stage, Termination,
@@ -26,6 +27,8 @@ pub(super) struct Entry {
     /// Unique in the process, and nearly so across restarts.
     pub id: u64,
     pub listener: Arc<ListenerState>,
+    /// What the client speaks: of UDP it is a flow.
+    pub protocol: Protocol,
     /// The client; `None` on a unix listener.
     pub client: Option<SocketAddr>,
     /// When it was accepted.
@@ -43,10 +46,16 @@ pub(super) struct Entry {
 
 impl Entry {
     /// One that was just accepted.
-    pub fn new(id: u64, listener: Arc<ListenerState>, client: Option<SocketAddr>) -> Self {
+    pub fn new(
+        id: u64,
+        listener: Arc<ListenerState>,
+        client: Option<SocketAddr>,
+        protocol: Protocol,
+    ) -> Self {
         Entry {
             id,
             listener,
+            protocol,
             client,
             started: Instant::now(),
             order: Order::default(),
@@ -61,6 +70,11 @@ impl Entry {
     /// Notes the name that it asks for.
     pub fn asks_for(&self, name: &str) {
         self.sni.get_or_init(|| name.into());
+    }
+
+    /// That name.
+    pub fn sni(&self) -> Option<&str> {
+        self.sni.get().map(|name| &**name)
     }
 
     /// Notes how far it has come.
@@ -112,6 +126,7 @@ impl Entry {
         SessionReport {
             id: self.id,
             listener: self.listener.clone(),
+            protocol: self.protocol,
             client: self.client,
             sni: self.sni.get().cloned(),
             stage: self.stage.borrow().clone(),
@@ -129,6 +144,8 @@ pub(super) struct Roll {
     entries: RefCell<AHashMap<u64, Rc<Entry>>>,
     /// Wakes when the last one has ended.
     emptied: Notify,
+    /// Wakes when some may have been told to end. Sessions hear of it themselves, flows do not.
+    ordered: Notify,
 }
 
 impl Roll {
@@ -168,11 +185,23 @@ impl Roll {
         let entries = self.entries.borrow();
         let kept = entries.values().filter(|entry| entry.order.given().is_none());
         kept.take(count).for_each(|entry| entry.order.give(reason));
+        self.ordered.notify_one();
+    }
+
+    /// Says that some have been told to end.
+    pub fn told(&self) {
+        self.ordered.notify_one();
+    }
+
+    /// Waits until some may have been told to end.
+    pub async fn ordered(&self) {
+        self.ordered.notified().await;
     }
 
     /// Tells one of them to end; false if there is none with this id, or it is over.
     pub fn end(&self, id: u64, reason: Termination) -> bool {
         let entries = self.entries.borrow();
+        self.ordered.notify_one();
         let open = entries.get(&id).filter(|entry| entry.ended().is_none());
         open.inspect(|entry| entry.order.give(reason)).is_some()
     }
@@ -217,7 +246,7 @@ mod tests {
     fn roll(registry: &Registry, sizes: &[u64]) -> Roll {
         let (roll, listener) = (Roll::default(), registry.listener(&Arc::from("edge")));
         for (id, size) in (1..).zip(sizes) {
-            let entry = Entry::new(id, listener.clone(), None);
+            let entry = Entry::new(id, listener.clone(), None, Protocol::Tcp);
             entry.passed(Direction::In, size / 2);
             entry.passed(Direction::Out, size - size / 2);
             roll.enter(Rc::new(entry));

@@ -172,7 +172,7 @@ async fn read_hello(
 }
 
 /// Where the first matching route leads.
-fn route(
+pub(super) fn route(
     listener: &Listener,
     connection: &Tuple<'_>,
     hello: Option<&ClientHello>,
@@ -193,7 +193,7 @@ fn route(
 }
 
 /// Why a connection goes to no pool.
-enum Refusal {
+pub(super) enum Refusal {
     NoRoute,
     Reject,
     Reset,

@@ -13,12 +13,14 @@ use tokio::sync::watch;
 use super::accept::{Acceptor, Place};
 use super::account::Account;
 use super::exchange::{Exchange, Inbox};
+use super::flows::Flows;
 use super::preread::Hellos;
 use super::ready::Stash;
 use super::roll::{Entry, Roll};
 use super::session::{self, Accepted};
+use crate::config::Protocol;
 use crate::net::scratch::Scratch;
-use crate::snapshot::{Listener, Pool, Snapshot};
+use crate::snapshot::{Entrance, ListenSocket, Listener, Pool, Snapshot};
 use crate::state::{Phase, Process, Termination};
 
 /// The last part of grace in which the remaining sessions are closed one after the other, so that
@@ -47,6 +49,8 @@ pub(super) struct Worker {
     pub hellos: Hellos,
     /// Connections to backends that nobody uses yet.
     pub ready: Stash,
+    /// Its UDP side.
+    pub flows: Flows,
     /// Ways to the other workers.
     pub exchange: Exchange,
     rng: RefCell<fastrand::Rng>,
@@ -126,6 +130,7 @@ impl Worker {
             scratch: Scratch::default(),
             hellos: Hellos::default(),
             ready: Stash::default(),
+            flows: Flows::default(),
             exchange,
             rng: RefCell::new(fastrand::Rng::new()),
             next_id: Cell::new(first_id() + index as u64),
@@ -157,6 +162,7 @@ impl Worker {
                 _ = phases.changed() => {}
             }
         }
+        worker.flows.close();
         for acceptor in &acceptors {
             acceptor.retire();
         }
@@ -176,7 +182,11 @@ impl Worker {
         let snapshot = self.snapshot.borrow().clone();
         self.keep_ready(&snapshot);
         let mut before = std::mem::take(acceptors);
-        for entrance in &snapshot.listeners {
+        let (udp, tcp): (Vec<_>, Vec<_>) = snapshot
+            .listeners
+            .iter()
+            .partition(|entrance| entrance.listener.protocol == Protocol::Udp);
+        for entrance in tcp {
             for socket in &entrance.sockets {
                 let known = before.iter().position(|a| Arc::ptr_eq(&a.socket, socket));
                 if let Some(known) = known {
@@ -200,6 +210,13 @@ impl Worker {
         for acceptor in before {
             acceptor.finished().await;
         }
+        let with = |socket: &Arc<ListenSocket>, entrance: &Entrance| {
+            (socket.clone(), entrance.listener.clone())
+        };
+        let wanted = udp
+            .into_iter()
+            .flat_map(|entrance| entrance.sockets.iter().map(|socket| with(socket, entrance)));
+        self.flows.set(self, wanted.collect()).await;
         let state = self.process.workers.shard(self.index);
         state.generation.store(snapshot.generation, Relaxed);
         // Who waits for a place here has another pool to look at.
@@ -285,6 +302,17 @@ impl Worker {
         if before == snapshot.generation { None } else { snapshot.pool(name).cloned() }
     }
 
+    /// The pool of this name in the configuration in force.
+    pub fn pool(&self, name: &str) -> Option<Arc<Pool>> {
+        self.snapshot.borrow().pool(name).cloned()
+    }
+
+    /// Whether unfinished hellos hold more than they may.
+    pub fn hellos_are_over(&self) -> bool {
+        let held = self.process.hello_bytes.0.load(Relaxed);
+        held > self.process.max_hello_bytes.load(Relaxed)
+    }
+
     /// Whether connections are recorded in the access log.
     pub fn logs_access(&self) -> bool {
         self.snapshot.borrow().config.access_log.is_some()
@@ -319,13 +347,13 @@ fn first_id() -> u64 {
 }
 
 /// A session's place on its worker's roll, given up when dropped.
-struct Enrolled {
+pub(super) struct Enrolled {
     worker: Rc<Worker>,
     entry: Rc<Entry>,
 }
 
 impl Enrolled {
-    fn new(worker: &Rc<Worker>, entry: &Rc<Entry>) -> Self {
+    pub fn new(worker: &Rc<Worker>, entry: &Rc<Entry>) -> Self {
         worker.roll.enter(entry.clone());
         worker.show_active();
         Enrolled { worker: worker.clone(), entry: entry.clone() }

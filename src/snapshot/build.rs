@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicU32;
 use super::pool::{Backend, Member, Pool};
 use super::{Entrance, Lead, ListenSocket, Listener, Snapshot};
 use crate::balance::{self, BuildError, Policy};
-use crate::config::{self, Action, Config};
+use crate::config::{self, Action, Config, PerSource};
+use crate::flow::{Limits, Prefixes};
 use crate::health::State;
 use crate::route::Routes;
-use crate::state::{Registry, Words};
+use crate::state::{ListenerState, Registry, Sources, Words};
 
 /// The bits of a digest.
 const DIGEST: u64 = (1 << 48) - 1;
@@ -58,16 +59,26 @@ fn build_listener(
     };
     let conditions: Vec<_> = listener.routes.iter().map(|route| route.conditions.clone()).collect();
     let routes = Routes::compile(&conditions);
+    let state = registry.listener(&listener.name);
     let actions: Vec<Lead> = listener.routes.iter().map(|route| lead(&route.action)).collect();
     Listener {
         name: listener.name.clone(),
+        protocol: listener.protocol,
         timeouts: listener.timeouts,
+        limits: listener.limits,
+        udp: listener.udp,
+        sources: listener.limits.per_source.map(|limits| sources(&limits, &state)),
         preread: listener.preread,
         reads_hello,
         routes,
         actions,
-        state: registry.listener(&listener.name),
+        state,
     }
+}
+
+fn sources(limits: &PerSource, state: &ListenerState) -> Arc<Sources> {
+    let prefixes = Prefixes { v4: limits.prefix_v4, v6: limits.prefix_v6 };
+    state.sources(prefixes, Limits { flows: limits.flows, rate: limits.rate })
 }
 
 /// Whether picks have no reason to tell two idle backends apart.

@@ -19,10 +19,10 @@ pub use pool::{Backend, Pool, Tried};
 use crate::address::Address;
 use crate::balance::Spec;
 use crate::balance::key::{KeyKind, Tuple};
-use crate::config::{Config, Preread, Timeouts};
+use crate::config::{self, Config, Limits, Preread, Protocol, Timeouts, Udp};
 use crate::limits::BACKLOG;
 use crate::route::{Routes, Split};
-use crate::state::{ListenerState, Unchanged};
+use crate::state::{ListenerState, Sources, Unchanged};
 use crate::sys::socket_file::SocketFile;
 
 /// One configuration, ready to be read by workers. Replaced whole, never changed.
@@ -53,8 +53,16 @@ pub struct Entrance {
 pub struct Listener {
     /// Its name.
     pub name: Arc<str>,
+    /// What clients speak.
+    pub protocol: Protocol,
     /// When its sessions end.
     pub timeouts: Timeouts,
+    /// How many flows it may have.
+    pub limits: Limits,
+    /// When its flows end.
+    pub udp: Udp,
+    /// What each source of flows takes, where that is limited.
+    pub sources: Option<Arc<Sources>>,
     /// What is read before routing.
     pub preread: Preread,
     /// Whether anything needs the hello to be read.
@@ -131,6 +139,8 @@ impl Lead {
 pub struct ListenSocket {
     /// The address as configured.
     pub bind: Address,
+    /// Whether it takes connections, or datagrams.
+    pub protocol: Protocol,
     /// Whether `[::]` leaves IPv4 out.
     pub v6_only: bool,
     /// The address as bound (the kernel chose the port where 0 was asked for).
@@ -148,6 +158,7 @@ impl ListenSocket {
     /// A bound address as configured and as the kernel has it, with a descriptor a worker.
     pub fn new(
         bind: Address,
+        protocol: Protocol,
         v6_only: bool,
         local: Address,
         fds: Vec<OwnedFd>,
@@ -155,7 +166,7 @@ impl ListenSocket {
     ) -> Self {
         let fds = fds.into_iter().map(|fd| Mutex::new(Some(fd))).collect();
         let listens = AtomicBool::new(false);
-        ListenSocket { bind, v6_only, local, fds, listens, _file: file }
+        ListenSocket { bind, protocol, v6_only, local, fds, listens, _file: file }
     }
 
     /// Whether clients can connect.
@@ -163,9 +174,10 @@ impl ListenSocket {
         self.listens.load(Relaxed)
     }
 
-    /// Lets clients connect.
+    /// Lets clients connect. Datagrams come from the moment an address is bound, and wait.
     pub fn listen(&self) -> io::Result<()> {
-        for fd in &self.fds {
+        let stream = self.protocol == Protocol::Tcp;
+        for fd in self.fds.iter().filter(|_| stream) {
             if let Some(fd) = fd.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
                 rustix::net::listen(fd, BACKLOG)?;
             }
@@ -185,15 +197,16 @@ impl Snapshot {
     /// written, so there a listener finds only what it has had before.
     pub fn sockets(
         &self,
-        listener: &str,
+        listener: &config::Listener,
         bind: &Address,
-        v6_only: bool,
     ) -> impl Iterator<Item = &Arc<ListenSocket>> {
+        let (protocol, v6_only) = (listener.protocol, listener.v6_only);
         let any_port = bind.ip().is_some_and(|ip| ip.port() == 0);
         let may_have =
-            move |entrance: &&Entrance| !any_port || *entrance.listener.name == *listener;
+            move |entrance: &&Entrance| !any_port || entrance.listener.name == listener.name;
         let sockets = self.listeners.iter().filter(may_have).flat_map(|entrance| &entrance.sockets);
-        sockets.filter(move |socket| socket.bind == *bind && socket.v6_only == v6_only)
+        let kind = (bind, protocol, v6_only);
+        sockets.filter(move |socket| (&socket.bind, socket.protocol, socket.v6_only) == kind)
     }
 
     /// The backend of this name in `pool`, or at this address if none is called that.

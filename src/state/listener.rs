@@ -1,12 +1,14 @@
 //! Counters of one listener. Identity: its name.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::counter::{Counter, Padded, Sharded};
 use super::histogram::Histogram;
+use super::Sources;
 use super::outcome::{Direction, DropReason, Termination};
+use crate::flow::{Limits, Prefixes};
 
 /// Counts of a listener, kept over reloads.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub struct ListenerState {
     pub session_seconds: Histogram,
     /// From accepted to a complete hello, of those that were.
     pub preread_seconds: Histogram,
+    /// What its sources take, if they have limits. Control sets it, and hands it to workers.
+    sources: Mutex<Option<Arc<Sources>>>,
     /// Its flows, for `limits.flows`. Any worker writes, through a [`FlowPlace`].
     flows: Padded<AtomicU32>,
     shards: Sharded<Shard>,
@@ -77,8 +81,19 @@ impl ListenerState {
             name,
             session_seconds: Histogram::new(workers),
             preread_seconds: Histogram::new(workers),
+            sources: Mutex::new(None),
             flows: Padded::default(),
             shards: Sharded::new(workers),
+        }
+    }
+
+    /// What its sources take, in the same book as long as sources are told apart in the same way.
+    /// Control only.
+    pub fn sources(&self, prefixes: Prefixes, limits: Limits) -> Arc<Sources> {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*sources {
+            Some(known) if known.prefixes() == prefixes => known.clone(),
+            _ => sources.insert(Arc::new(Sources::new(prefixes, limits, Instant::now()))).clone(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::counter::{Padded, Sharded};
-use super::{BackendState, Change, LogMessage, Queries, Registry, Unchanged};
+use super::{BackendState, Change, Connections, LogMessage, Queries, Registry, Unchanged};
 use crate::limits::{ACCESS_LOG_QUEUE, ALARMS, COMMANDS};
 
 /// Shared by every thread of the process.
@@ -49,6 +49,8 @@ pub struct Process {
     pub ready: Padded<AtomicU32>,
     /// The bound on [`Process::ready`]. Control writes.
     pub max_ready: AtomicU32,
+    /// On which backend QUIC connections are. Any worker learns and asks.
+    pub connections: Connections,
     /// One a worker.
     pub workers: Sharded<WorkerState>,
     /// Backends that control should look at, for what connections have met there. Workers try to
@@ -162,6 +164,7 @@ impl Process {
             max_sessions: AtomicU32::new(u32::MAX),
             ready: Padded::default(),
             max_ready: AtomicU32::new(u32::MAX),
+            connections: Connections::default(),
             workers: Sharded::new(workers),
             alarms,
             commands,

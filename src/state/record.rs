@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::outcome::{AttemptOutcome, Termination};
 use crate::address::Address;
-use crate::config::AccessLog;
+use crate::config::{AccessLog, Protocol};
 use crate::wire::Alpn;
 
 /// One accepted connection, complete when it has ended.
@@ -18,6 +18,8 @@ pub struct Record {
     pub id: u64,
     /// The listener's name.
     pub listener: Arc<str>,
+    /// What the client speaks.
+    pub protocol: Protocol,
     /// The client; `None` on a unix listener.
     pub client: Option<SocketAddr>,
     /// The address it connected to.

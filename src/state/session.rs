@@ -8,6 +8,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{BackendState, ListenerState, PoolState};
+use crate::config::Protocol;
 use crate::limits::QUERIES;
 
 /// How far a session has come.
@@ -28,6 +29,8 @@ pub struct SessionReport {
     pub id: u64,
     /// The listener it came by.
     pub listener: Arc<ListenerState>,
+    /// What the client speaks: of UDP it is a flow.
+    pub protocol: Protocol,
     /// The client; `None` on a unix listener.
     pub client: Option<SocketAddr>,
     /// The host name in its hello, where one was read.

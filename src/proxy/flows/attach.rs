@@ -96,8 +96,7 @@ impl Door {
         let Some(flow) = self.table.get_mut(id) else { return Ok(false) };
         flow.account.attempted(&backend.name(), AttemptOutcome::Connected, Duration::ZERO);
         flow.account.entry().comes_to(crate::state::Stage::Relaying(backend));
-        let quic = flow.quic;
-        let way = Way { place, lane, refusals, since: now, answered: false, quic };
+        let way = Way { place, lane, refusals, since: now, answered: false };
         if let Stage::Relay(before) = std::mem::replace(&mut flow.stage, Stage::Relay(way)) {
             gear.lanes.leave(before.lane, false);
         }
@@ -118,7 +117,7 @@ impl Door {
         };
         match open(gear) {
             // The process has no descriptor left: whoever is least missed gives up one.
-            Err(error) if is_shortage(&error) && self.evict(gear, id, Termination::Overload) => {
+            Err(error) if is_shortage(&error) && self.evict(gear, Some(id), Termination::Overload) => {
                 open(gear)
             }
             opened => opened,

@@ -1,7 +1,5 @@
 //! One flow: what it holds while it lives, and how it ends.
 
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::accept::Place as ProcessPlace;
@@ -10,8 +8,8 @@ use super::super::place::Place;
 use super::super::worker::Enrolled;
 use super::hello::Hello;
 use super::lanes::LaneId;
-use crate::state::listener::{FlowPlace, SourcePlace};
-use crate::state::{Direction, Termination};
+use crate::state::{Direction, FlowPlace, SourcePlace};
+use crate::wire::quic::ConnectionId;
 
 /// A flow. Its account is closed, and its places are given back, when it is dropped.
 pub(super) struct Flow {
@@ -21,6 +19,10 @@ pub(super) struct Flow {
     pub requests: u32,
     /// Datagrams passed on to the client.
     pub responses: u32,
+    /// It speaks QUIC: the ids that its backend chooses are learned.
+    pub quic: bool,
+    /// The last one learned.
+    pub connection: Option<ConnectionId>,
     pub held: Held,
 }
 
@@ -35,6 +37,8 @@ pub(super) struct Held {
 
 /// How far it has come.
 pub(super) enum Stage {
+    /// It is not routed yet.
+    Arriving,
     /// Its QUIC hello is not complete.
     Preread(Box<Hello>),
     /// It has a backend.
@@ -51,16 +55,28 @@ pub(super) struct Way {
     pub since: Instant,
     /// The backend has answered.
     pub answered: bool,
-    /// It speaks QUIC: the ids that its backend chooses are learned.
-    pub quic: bool,
 }
 
 impl Flow {
     pub fn way(&mut self) -> Option<&mut Way> {
         match &mut self.stage {
-            Stage::Preread(_) => None,
+            Stage::Arriving | Stage::Preread(_) => None,
             Stage::Relay(way) => Some(way),
         }
+    }
+
+    /// Notes that the backend has sent something, `now`.
+    pub fn answered(&mut self, now: Instant) {
+        let Stage::Relay(way) = &mut self.stage else { return };
+        if std::mem::replace(&mut way.answered, true) {
+            return;
+        }
+        let took = now.saturating_duration_since(way.since);
+        let worker = self.account.worker().clone();
+        way.place.pool.first_byte_seconds.record(worker.index, took);
+        way.place.took(now, took);
+        way.place.answered(Ok(()), &worker.process);
+        self.account.first_byte(Some(took));
     }
 
     /// Counts datagrams that were sent on.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::limits::{PREREAD_DATAGRAMS, hello_cost};
 use crate::net::datagram::Train;
 use crate::state::Process;
-use crate::wire::quic::{Answer, InitialReader};
+use crate::wire::quic::{Answer, ConnectionId, InitialReader};
 
 /// An unfinished hello. What it holds counts in `preread.total_bytes`.
 pub(super) struct Hello {
@@ -37,8 +37,8 @@ impl Hello {
     }
 
     /// How many datagrams it keeps.
-    pub fn count(&self) -> usize {
-        self.datagrams.len()
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.datagrams.len()).unwrap_or(u32::MAX)
     }
 
     /// Those, the oldest first.
@@ -48,7 +48,7 @@ impl Hello {
 
     /// The connection id that the client chose for the server, until the server chooses one.
     pub fn original_id(&self) -> Option<&[u8]> {
-        self.reader.original_id()
+        self.reader.original_dcid().map(ConnectionId::as_slice)
     }
 }
 

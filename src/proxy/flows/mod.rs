@@ -1,17 +1,246 @@
 //! The UDP side of a worker: one loop over all its datagram sockets, and the flows they carry.
 //!
 //! ```text
-//! datagram from a client → flow, or a new one: [preread] → route → pick → socket → sent on
-//! datagram from a backend → its socket's flow → answered from the address the client had used
+//! datagram of a client → flow, or a new one: [preread] → route → pick → socket → sent on
+//! datagram of a backend → the flow of its socket → sent back from where the client had sent to
 //! ```
 //!
-//! A flow has neither a task nor a timer nor a registration with the runtime: all sockets are in
-//! one epoll instance, which the runtime watches, and flows expire from the head of a list that is
-//! in order of their last datagrams. Where a datagram goes is decided while it is in the buffer
-//! that all share; only those of an unfinished QUIC hello are kept.
+//! A flow has neither a task nor a timer, and is not known to the runtime: all sockets are in one
+//! epoll instance, which the runtime watches, and flows expire from the head of a list in order of
+//! their last datagrams. Where a datagram goes is decided while it is in the buffers that all
+//! share; only those of an unfinished QUIC hello are kept.
 
 mod attach;
 mod door;
 mod flow;
+mod hello;
 mod lanes;
-mod loop_;
+mod preread;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep_until;
+
+use self::door::Door;
+use self::lanes::{LaneId, Lanes};
+use super::worker::Worker;
+use crate::limits::{DATAGRAM_TURNS, DOOR_EVENTS};
+use crate::net::datagram::{Batch, Listening};
+use crate::snapshot::{ListenSocket, Listener};
+use crate::state::Termination;
+use crate::sys::datagram::Epoll;
+
+/// The epoll instance that all datagram sockets of a worker are in.
+type Watch = AsyncFd<Epoll>;
+
+/// Marks the listening sockets among what epoll reports; the rest is the index of the door.
+const DOOR: u64 = 1 << 63;
+
+/// After how long drops of the kernel are counted when datagrams have come.
+const DROPS: Duration = Duration::from_millis(500);
+
+/// The way from a worker to its loop.
+#[derive(Default)]
+pub(super) struct Flows {
+    /// The listening sockets from now on, and who hears when the others are closed.
+    wanted: RefCell<Option<(Vec<Wanted>, oneshot::Sender<()>)>>,
+    runs: Cell<bool>,
+    /// No flow is opened any more.
+    closing: Cell<bool>,
+    news: Notify,
+}
+
+/// A listening socket and what its flows get.
+pub(super) type Wanted = (Arc<ListenSocket>, Arc<Listener>);
+
+impl Flows {
+    /// Makes the listening sockets these, starting the loop when there is the first. Returns when
+    /// those that are not among them are closed.
+    pub async fn set(&self, worker: &Rc<Worker>, wanted: Vec<Wanted>) {
+        if !self.runs.get() {
+            if wanted.is_empty() {
+                return;
+            }
+            match Loop::new(worker) {
+                Ok(the_loop) => {
+                    self.runs.set(true);
+                    tokio::task::spawn_local(the_loop.run(worker.clone()));
+                }
+                Err(error) => return tracing::error!(%error, "cannot watch UDP sockets"),
+            }
+        }
+        let (done, is_done) = oneshot::channel();
+        *self.wanted.borrow_mut() = Some((wanted, done));
+        self.news.notify_one();
+        // Without a loop there are no sockets.
+        let _ended = is_done.await;
+    }
+
+    /// Opens no flow any more; those that are there go on.
+    pub fn close(&self) {
+        self.closing.set(true);
+        self.news.notify_one();
+    }
+}
+
+/// What all doors work with.
+struct Gear {
+    worker: Rc<Worker>,
+    lanes: Lanes,
+    /// What is received, before it is sent on.
+    batch: Batch,
+    closing: bool,
+}
+
+struct Loop {
+    watch: Rc<Watch>,
+    gear: Gear,
+    doors: Vec<Option<Door>>,
+    /// When drops of the kernel are to be counted, if datagrams have come.
+    drops_due: Option<Instant>,
+}
+
+impl Loop {
+    fn new(worker: &Rc<Worker>) -> io::Result<Self> {
+        let watch = Rc::new(crate::sys::event::watch(Epoll::new()?)?);
+        let lanes = Lanes::new(watch.clone());
+        let gear = Gear { worker: worker.clone(), lanes, batch: Batch::new(), closing: false };
+        Ok(Loop { watch, gear, doors: Vec::new(), drops_due: None })
+    }
+
+    async fn run(mut self, worker: Rc<Worker>) {
+        let watch = self.watch.clone();
+        let far = || tokio::time::Instant::now() + Duration::from_secs(3600);
+        let mut timer = pin!(sleep_until(far()));
+        loop {
+            if let Some(due) = self.due()
+                && due < timer.deadline().into_std()
+            {
+                timer.as_mut().reset(due.into());
+            }
+            tokio::select! {
+                biased;
+                ready = watch.readable() => match ready {
+                    // Before the sockets are looked at: what comes then is a new event.
+                    Ok(mut guard) => guard.clear_ready(),
+                    Err(_) => return, // the runtime is ending
+                },
+                () = worker.flows.news.notified() => self.hear(&worker.flows),
+                () = worker.roll.ordered() => self.each_door(|door, gear| door.end_ordered(gear)),
+                () = timer.as_mut() => timer.as_mut().reset(far()),
+            }
+            self.turn().await;
+        }
+    }
+
+    /// Serves the sockets until nothing waits at any.
+    async fn turn(&mut self) {
+        for turns in 1_u32.. {
+            let mut events = [0; DOOR_EVENTS];
+            let ready = self.watch.get_ref().wait(&mut events).unwrap_or(0);
+            let now = Instant::now();
+            for &event in &events[..ready] {
+                self.serve(event, now);
+            }
+            self.expire(now);
+            if ready == 0 {
+                return;
+            }
+            if turns.is_multiple_of(DATAGRAM_TURNS) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn serve(&mut self, event: u64, now: Instant) {
+        if event & DOOR != 0 {
+            let index = usize::try_from(event & !DOOR).unwrap_or(usize::MAX);
+            if let Some(Some(door)) = self.doors.get_mut(index) {
+                door.take(&mut self.gear, now);
+                self.drops_due.get_or_insert(now + DROPS);
+            }
+            return;
+        }
+        let id = LaneId::from_event(event);
+        let Some(lane) = self.gear.lanes.get_mut(id) else { return };
+        if let Some(Some(door)) = self.doors.get_mut(lane.door) {
+            door.answer(&mut self.gear, id, now);
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        let count_drops = self.drops_due.is_some_and(|due| due <= now);
+        if count_drops {
+            self.drops_due = None;
+        }
+        self.each_door(|door, gear| {
+            door.expire(gear, now);
+            if count_drops {
+                door.count_kernel_drops(gear);
+            }
+        });
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.doors.iter().flatten().filter_map(Door::due).chain(self.drops_due).min()
+    }
+
+    fn each_door(&mut self, mut act: impl FnMut(&mut Door, &mut Gear)) {
+        for door in self.doors.iter_mut().flatten() {
+            act(door, &mut self.gear);
+        }
+    }
+
+    fn hear(&mut self, flows: &Flows) {
+        self.gear.closing = flows.closing.get();
+        let Some((wanted, done)) = flows.wanted.borrow_mut().take() else { return };
+        self.gear.lanes.close_resting();
+        for slot in &mut self.doors {
+            let Some(door) = slot else { continue };
+            match wanted.iter().find(|(socket, _)| Arc::ptr_eq(socket, &door.socket)) {
+                Some((_, listener)) => door.replace(&mut self.gear, listener),
+                None => {
+                    door.end_all(&mut self.gear, Termination::Shutdown);
+                    *slot = None;
+                }
+            }
+        }
+        let is_open = |doors: &[Option<Door>], socket: &Arc<ListenSocket>| {
+            doors.iter().flatten().any(|door| Arc::ptr_eq(&door.socket, socket))
+        };
+        for (socket, listener) in wanted {
+            if is_open(&self.doors, &socket) {
+                continue;
+            }
+            if let Err(error) = self.open(&socket, &listener) {
+                tracing::error!(
+                    listener = %listener.name, address = %socket.local, %error,
+                    "cannot receive on a bound socket"
+                );
+            }
+        }
+        // Whoever asked may be gone.
+        let _gone = done.send(());
+    }
+
+    fn open(&mut self, socket: &Arc<ListenSocket>, listener: &Arc<Listener>) -> io::Result<()> {
+        let fd = socket.take(self.gear.worker.index).ok_or(io::ErrorKind::NotConnected)?;
+        let listening = Listening::new(fd)?;
+        let free = self.doors.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.doors.len());
+        self.watch.get_ref().add(&listening, DOOR | index as u64)?;
+        let door = Door::new(socket, listener, index, listening);
+        match free {
+            Some(free) => self.doors[free] = Some(door),
+            None => self.doors.push(Some(door)),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,397 @@
+//! A listening UDP socket with its flows.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::accept::Place as ProcessPlace;
+use super::super::account::Account;
+use super::super::session::{Refusal as Refused, route};
+use super::super::worker::Enrolled;
+use super::flow::{Flow, Held, Stage};
+use super::lanes::{LaneId, User};
+use super::Gear;
+use crate::address::Address;
+use crate::balance::key::Tuple;
+use crate::config::Protocol;
+use crate::flow::{FlowId, Key, Table};
+use crate::limits::LANE_READS;
+use crate::net::datagram::{Fault, Listening, Message, Refusal, Train};
+use crate::snapshot::{ListenSocket, Listener};
+use crate::state::{Direction, DropReason, Termination};
+use crate::wire::ClientHello;
+
+/// A listening socket as its worker has it.
+pub(super) struct Door {
+    pub socket: Arc<ListenSocket>,
+    /// What its flows get; a reload replaces it.
+    pub listener: Arc<Listener>,
+    pub index: usize,
+    pub table: Table<Flow>,
+    listening: Listening,
+    /// Flows whose hello is not complete, with when it must be, the oldest first.
+    pub(super) unread: VecDeque<(Instant, FlowId)>,
+    /// Datagrams that the kernel has dropped so far.
+    kernel_drops: u32,
+}
+
+impl Door {
+    pub fn new(
+        socket: &Arc<ListenSocket>,
+        listener: &Arc<Listener>,
+        index: usize,
+        listening: Listening,
+    ) -> Self {
+        Door {
+            socket: socket.clone(),
+            listener: listener.clone(),
+            index,
+            table: Table::new(Instant::now()),
+            listening,
+            pub(super) unread: VecDeque::new(),
+            kernel_drops: 0,
+        }
+    }
+
+    /// Takes what waits at the listening socket, as much as fits into the worker's buffers.
+    pub fn take(&mut self, gear: &mut Gear, now: Instant) {
+        let mut batch = std::mem::take(&mut gear.batch);
+        match self.listening.recv(&mut batch) {
+            Ok(()) => {
+                for message in batch.messages() {
+                    self.arrive(gear, &message, now);
+                }
+            }
+            // An error on a socket that is connected to nobody is about what was sent before.
+            Err(error) => tracing::debug!(listener = %self.listener.name, %error, "receiving"),
+        }
+        gear.batch = batch;
+    }
+
+    fn arrive(&mut self, gear: &mut Gear, message: &Message<'_>, now: Instant) {
+        let local = message.local.unwrap_or_else(|| self.bound().ip());
+        let key = Key::new(message.client, local);
+        let each = self.listener.udp.per_packet
+            || self.listener.udp.requests.is_some()
+            || self.listener.sources.is_some()
+            || self.listener.reads_hello;
+        if each && message.train.count() > 1 {
+            for datagram in message.train.datagrams() {
+                self.arrive_as(gear, &key, Train::one(datagram), now);
+            }
+        } else {
+            self.arrive_as(gear, &key, message.train, now);
+        }
+    }
+
+    fn arrive_as(&mut self, gear: &mut Gear, key: &Key, train: Train<'_>, now: Instant) {
+        let count = train.count();
+        let client = key.client().ip();
+        if self.listener.sources.as_ref().is_some_and(|sources| !sources.admits(client, now)) {
+            return self.dropped(gear, DropReason::Rate, count);
+        }
+        let known = if self.listener.udp.per_packet { None } else { self.table.find(key) };
+        let known = known.filter(|&id| !self.is_ordered_to_end(gear, id));
+        match known {
+            Some(id) => self.pass(gear, id, key, train, now),
+            None => self.welcome(gear, key, train, now),
+        }
+    }
+
+    /// Datagrams of a flow that is there.
+    fn pass(&mut self, gear: &mut Gear, id: FlowId, key: &Key, train: Train<'_>, now: Instant) {
+        self.table.touch(id, now);
+        match self.table.get(id).map(|flow| &flow.stage) {
+            Some(Stage::Relay(_)) => {
+                self.follow(gear, id, key, now);
+                self.send(gear, id, key, train, now);
+            }
+            Some(Stage::Preread(_)) => self.read(gear, id, key, train, now),
+            Some(Stage::Arriving) | None => {}
+        }
+    }
+
+    /// The first datagrams of a flow.
+    fn welcome(&mut self, gear: &mut Gear, key: &Key, train: Train<'_>, now: Instant) {
+        match self.open(gear, key, now) {
+            Some(id) if self.listener.reads_hello => self.greet(gear, id, key, train, now),
+            Some(id) => {
+                if self.lead(gear, id, key, None, now) {
+                    self.send(gear, id, key, train, now);
+                } else {
+                    self.dropped(gear, DropReason::Flow, train.count());
+                }
+            }
+            None => self.dropped(gear, DropReason::Flow, train.count()),
+        }
+    }
+
+    /// Opens an account for a flow, and the flow itself if there is room for it.
+    fn open(&mut self, gear: &mut Gear, key: &Key, now: Instant) -> Option<FlowId> {
+        let local = SocketAddr::new(key.local(), self.bound().port());
+        let account = Account::open(
+            &gear.worker,
+            &self.listener.state,
+            Some(key.client()),
+            &Address::Ip(local),
+            Protocol::Udp,
+        );
+        let held = match self.admit(gear, &account, key, now) {
+            Ok(held) => held,
+            Err(termination) => {
+                account.ends(termination);
+                return None;
+            }
+        };
+        let stage = Stage::Arriving;
+        let (requests, responses, quic, connection) = (0, 0, false, None);
+        let flow = Flow { account, stage, requests, responses, quic, connection, held };
+        Some(if self.listener.udp.per_packet {
+            self.table.insert_detached(*key, flow, now)
+        } else {
+            self.table.insert(*key, flow, now)
+        })
+    }
+
+    /// What a flow counts against. Where all is taken, the flow that is least missed makes room.
+    fn admit(
+        &mut self,
+        gear: &mut Gear,
+        account: &Account,
+        key: &Key,
+        now: Instant,
+    ) -> Result<Held, Termination> {
+        if gear.closing {
+            return Err(Termination::Shutdown);
+        }
+        let state = self.listener.state.clone();
+        let client = key.client().ip();
+        let source = match &self.listener.sources {
+            Some(sources) => Some(sources.place(client, now).ok_or(Termination::Limit)?),
+            None => None,
+        };
+        let most = self.listener.limits.flows;
+        let listener = match state.flow_place(most) {
+            Some(place) => place,
+            None if self.evict(gear, None, Termination::Limit) => {
+                state.flow_place(most).ok_or(Termination::Limit)?
+            }
+            None => return Err(Termination::Limit),
+        };
+        let process = &gear.worker.process.clone();
+        let process = match ProcessPlace::take(process) {
+            Some(place) => place,
+            None if self.evict(gear, None, Termination::Overload) => {
+                ProcessPlace::take(process).ok_or(Termination::Overload)?
+            }
+            None => return Err(Termination::Overload),
+        };
+        let enrolled = Enrolled::new(&gear.worker, account.entry());
+        Ok(Held { enrolled, listener, process, source: source.map(Box::new) })
+    }
+
+    /// Ends the flow that is least missed, but not `kept`; false if there is none.
+    pub(super) fn evict(
+        &mut self,
+        gear: &mut Gear,
+        kept: Option<FlowId>,
+        reason: Termination,
+    ) -> bool {
+        let victim = self.table.victim().filter(|&id| Some(id) != kept);
+        victim.inspect(|&id| self.end(gear, id, reason)).is_some()
+    }
+
+    /// Routes the flow, and gives it a backend; false if it ends here.
+    pub(super) fn lead(
+        &mut self,
+        gear: &mut Gear,
+        id: FlowId,
+        key: &Key,
+        hello: Option<&ClientHello>,
+        now: Instant,
+    ) -> bool {
+        let tuple = self.tuple(key, hello.and_then(|hello| hello.sni.as_deref()));
+        let found = route(&self.listener, &tuple, hello, Some(key.client().ip()));
+        let outcome = match found {
+            Ok(pool) => {
+                if let Some(flow) = self.table.get_mut(id) {
+                    flow.account.routed(&pool.state);
+                }
+                self.attach(gear, id, &pool, &tuple, now)
+            }
+            Err(Refused::NoRoute) => Err(Termination::NoRoute),
+            // pointsman sends no datagrams of its own.
+            Err(Refused::Reject | Refused::Reset) => Err(Termination::Rejected),
+        };
+        outcome.map_err(|reason| self.end(gear, id, reason)).is_ok()
+    }
+
+    /// Sends datagrams to the flow's backend; to another one if that refuses them.
+    pub(super) fn send(
+        &mut self,
+        gear: &mut Gear,
+        id: FlowId,
+        key: &Key,
+        train: Train<'_>,
+        now: Instant,
+    ) {
+        for _ in 0..crate::limits::ATTEMPTS_MAX {
+            let Some(flow) = self.table.get_mut(id) else { return };
+            let Some(lane_id) = flow.way().map(|way| way.lane) else { return };
+            let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
+            match lane.upstream.send(train) {
+                Ok(()) => {
+                    flow.passed(Direction::In, train.count(), train.bytes().len() as u64);
+                    return self.sent(gear, id);
+                }
+                // What is pending there is of a datagram before: this one has not been sent.
+                Err(Fault::Refusal(refusal)) => {
+                    self.refused(gear, lane_id, refusal);
+                    self.follow(gear, id, key, now);
+                }
+                Err(fault) => return self.dropped(gear, reason(fault), train.count()),
+            }
+        }
+        self.dropped(gear, DropReason::Backend, train.count());
+    }
+
+    fn sent(&mut self, gear: &mut Gear, id: FlowId) {
+        let udp = self.listener.udp;
+        let Some(flow) = self.table.get(id) else { return };
+        if udp.requests.is_some_and(|most| flow.requests >= most) {
+            if udp.responses == Some(0) {
+                return self.end(gear, id, Termination::Requests);
+            }
+            self.table.detach(id);
+        } else if udp.per_packet && udp.responses == Some(0) {
+            self.end(gear, id, Termination::Requests);
+        }
+    }
+
+    /// Takes what waits at a socket to a backend, and answers the client.
+    pub fn answer(&mut self, gear: &mut Gear, lane_id: LaneId, now: Instant) {
+        for _ in 0..LANE_READS {
+            let mut batch = std::mem::take(&mut gear.batch);
+            let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
+            let user = lane.user;
+            let received = lane.upstream.recv(&mut batch);
+            match received {
+                Ok(()) => {
+                    for train in batch.trains() {
+                        self.hand_back(gear, user, train, now);
+                    }
+                }
+                Err(Fault::Nothing) => {}
+                Err(Fault::Refusal(refusal)) => self.refused(gear, lane_id, refusal),
+                Err(_) => {}
+            }
+            let more = batch.is_full();
+            gear.batch = batch;
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn hand_back(&mut self, gear: &mut Gear, user: User, train: Train<'_>, now: Instant) {
+        let User::Flow(id) = user else {
+            return self.dropped(gear, DropReason::Unexpected, train.count());
+        };
+        let Some(key) = self.table.flow(id).map(|flow| flow.key) else {
+            return self.dropped(gear, DropReason::Unexpected, train.count());
+        };
+        self.learn(gear, id, train, now);
+        let sent = self.listening.send(key.client(), key.local(), train);
+        self.table.answered(id, now);
+        let Some(flow) = self.table.get_mut(id) else { return };
+        flow.answered(now);
+        match sent {
+            Ok(()) => flow.passed(Direction::Out, train.count(), train.bytes().len() as u64),
+            Err(fault) => {
+                flow.responses = flow.responses.saturating_add(train.count());
+                self.dropped(gear, reason(fault), train.count());
+            }
+        }
+        let Some(flow) = self.table.get(id) else { return };
+        let expected = |most: u32| u64::from(most) * u64::from(flow.requests);
+        let all = |most| u64::from(flow.responses) >= expected(most);
+        if self.listener.udp.responses.is_some_and(all) {
+            self.end(gear, id, Termination::Responses);
+        }
+    }
+
+    /// Ends the flow, if it is there.
+    pub fn end(&mut self, gear: &mut Gear, id: FlowId, reason: Termination) {
+        let Some(flow) = self.table.remove(id) else { return };
+        flow.account.ends(reason);
+        if let Stage::Relay(way) = &flow.stage {
+            gear.lanes.leave(way.lane, reason == Termination::Responses);
+        }
+    }
+
+    /// Ends all of them.
+    pub fn end_all(&mut self, gear: &mut Gear, reason: Termination) {
+        while let Some(id) = self.table.victim() {
+            self.end(gear, id, reason);
+        }
+    }
+
+    /// Ends those that somebody has told to.
+    pub fn end_ordered(&mut self, gear: &mut Gear) {
+        let given = |flow: &Flow| flow.account.entry().order.given();
+        let ordered: Vec<_> =
+            self.table.iter().filter_map(|flow| Some((flow.id, given(flow.value)?))).collect();
+        ordered.into_iter().for_each(|(id, reason)| self.end(gear, id, reason));
+    }
+
+    fn is_ordered_to_end(&mut self, gear: &mut Gear, id: FlowId) -> bool {
+        let order = self.table.get(id).and_then(|flow| flow.account.entry().order.given());
+        order.inspect(|&reason| self.end(gear, id, reason)).is_some()
+    }
+
+    /// Ends the flows whose time is over.
+    pub fn expire(&mut self, gear: &mut Gear, now: Instant) {
+        while let Some(id) = self.table.expired(now, self.listener.timeouts.idle) {
+            let most = self.listener.udp.requests;
+            let flow = self.table.get(id);
+            let all = flow.is_some_and(|flow| most.is_some_and(|most| flow.requests >= most));
+            let reason = if all { Termination::Requests } else { Termination::IdleTimeout };
+            self.end(gear, id, reason);
+        }
+        while let Some(&(_, id)) = self.unread.front().filter(|(due, _)| *due <= now) {
+            self.unread.pop_front();
+            self.give_up_reading(gear, id, Termination::PrereadTimeout);
+        }
+    }
+
+    /// When [`Door::expire`] has something to do, if no datagram comes before.
+    pub fn due(&self) -> Option<Instant> {
+        let idle = self.table.next_expiry(self.listener.timeouts.idle);
+        let unread = self.unread.front().map(|(due, _)| *due);
+        idle.into_iter().chain(unread).min()
+    }
+
+    /// What hash policies look at.
+    pub(super) fn tuple<'a>(&self, key: &Key, sni: Option<&'a str>) -> Tuple<'a> {
+        let local = SocketAddr::new(key.local(), self.bound().port());
+        Tuple { protocol: Protocol::Udp.number(), client: key.client(), local, sni }
+    }
+
+    fn bound(&self) -> SocketAddr {
+        // A UDP listener is never bound to a unix socket.
+        self.socket.local.ip().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    pub(super) fn dropped(&self, gear: &Gear, reason: DropReason, count: u32) {
+        self.listener.state.dropped(gear.worker.index, reason, u64::from(count));
+    }
+
+    /// Adds what the kernel has dropped since the last time to the counters.
+    pub fn count_kernel_drops(&mut self, gear: &Gear) {
+        let Ok(total) = self.listening.drops() else { return };
+        let new = total.wrapping_sub(std::mem::replace(&mut self.kernel_drops, total));
+        self.dropped(gear, DropReason::ReceiveBuffer, new);
+    }
+}

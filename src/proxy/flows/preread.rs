@@ -1,0 +1,182 @@
+//! QUIC: reading the hello of a new flow, and knowing a connection by its ids when its client comes
+//! from another address.
+//!
+//! A client that is known by an id gets a flow of its own to the same backend. Answers to the old
+//! address go on to that: whoever has seen an id can have datagrams sent to the backend, which
+//! validates the new path, but cannot draw another client's answers to himself.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Gear;
+use super::door::Door;
+use super::flow::Stage;
+use super::hello::Hello;
+use crate::flow::{FlowId, Key};
+use crate::health::State;
+use crate::net::datagram::Train;
+use crate::snapshot::Lead;
+use crate::state::{BackendState, DropReason, Termination};
+use crate::wire::ClientHello;
+use crate::wire::quic::{Answer, ConnectionId, Packet, server_id_of};
+
+impl Door {
+    /// The first datagram of a flow where hellos are read.
+    pub(super) fn greet(
+        &mut self,
+        gear: &mut Gear,
+        id: FlowId,
+        key: &Key,
+        train: Train<'_>,
+        now: Instant,
+    ) {
+        if let Some((backend, connection)) = self.known(gear, train.bytes(), now)
+            && self.rejoin(gear, id, &backend, now)
+        {
+            if let Some(flow) = self.table.get_mut(id) {
+                flow.quic = true;
+                flow.connection = connection;
+            }
+            return self.send(gear, id, key, train, now);
+        }
+        let hello = Hello::new(self.listener.preread.max_bytes, &gear.worker.process);
+        if let Some(flow) = self.table.get_mut(id) {
+            flow.stage = Stage::Preread(Box::new(hello));
+        }
+        self.unread.push_back((now + self.listener.preread.timeout, id));
+        self.read(gear, id, key, train, now);
+    }
+
+    /// The backend of the connection that a packet belongs to, and its id where it was learned.
+    fn known(
+        &self,
+        gear: &Gear,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Option<(Arc<BackendState>, Option<ConnectionId>)> {
+        let ids = &gear.worker.process.connections;
+        let listener = &self.listener.state;
+        let (found, bytes) = match Packet::parse(datagram)? {
+            Packet::Short { after_first } => {
+                (ids.find_prefix(listener, after_first, now), after_first)
+            }
+            Packet::Long(packet) => (ids.find(listener, packet.dcid, now), packet.dcid),
+        };
+        match found {
+            Some((backend, length)) => Some((backend, bytes.get(..length).and_then(ConnectionId::new))),
+            // A client chooses the first id by chance, so in an Initial it says nothing.
+            None if datagram.first().is_some_and(|first| first & 0x80 == 0) => {
+                let pools = self.listener.actions.iter().flat_map(Lead::pools);
+                let named = |pool: &Arc<crate::snapshot::Pool>| pool.named_by(bytes).cloned();
+                Some((pools.into_iter().find_map(named)?, None))
+            }
+            None => None,
+        }
+    }
+
+    /// Puts a flow on the backend of its connection; false if that has no place or is down.
+    fn rejoin(
+        &mut self,
+        gear: &mut Gear,
+        id: FlowId,
+        backend: &Arc<BackendState>,
+        now: Instant,
+    ) -> bool {
+        let Some(pool) = gear.worker.pool(&backend.pool) else { return false };
+        if backend.state() == State::Down {
+            return false;
+        }
+        let Ok(lease) = backend.lease() else { return false };
+        if let Some(flow) = self.table.get_mut(id) {
+            flow.account.routed(&pool.state);
+        }
+        self.settle(gear, id, &pool, lease, now).unwrap_or(false)
+    }
+
+    /// Reads one more datagram of an unfinished hello.
+    pub(super) fn read(
+        &mut self,
+        gear: &mut Gear,
+        id: FlowId,
+        key: &Key,
+        train: Train<'_>,
+        now: Instant,
+    ) {
+        let Some(flow) = self.table.get_mut(id) else { return };
+        let Stage::Preread(hello) = &mut flow.stage else { return };
+        match hello.read(train.bytes()) {
+            Answer::NeedMore => self.keep_bound(gear),
+            Answer::Hello(found) => {
+                flow.quic = true;
+                self.read_to_the_end(gear, id, key, Some(&found), now);
+            }
+            Answer::NotQuic | Answer::UnknownVersion => {
+                self.read_to_the_end(gear, id, key, None, now);
+            }
+            Answer::Reject(reason) => {
+                let (listener, client) = (&self.listener.name, key.client());
+                tracing::debug!(%listener, %client, %reason, "hello rejected");
+                self.give_up_reading(gear, id, Termination::PrereadInvalid);
+            }
+            Answer::TooLarge => self.give_up_reading(gear, id, Termination::PrereadTooLarge),
+        }
+    }
+
+    /// It is known what the client asks for, if anything.
+    fn read_to_the_end(
+        &mut self,
+        gear: &mut Gear,
+        id: FlowId,
+        key: &Key,
+        found: Option<&ClientHello>,
+        now: Instant,
+    ) {
+        let Some(flow) = self.table.get_mut(id) else { return };
+        flow.account.preread(found);
+        let before = std::mem::replace(&mut flow.stage, Stage::Arriving);
+        let Stage::Preread(hello) = before else { return };
+        if !self.lead(gear, id, key, found, now) {
+            return self.dropped(gear, DropReason::Flow, hello.count());
+        }
+        if let (Some(_), Some(original)) = (found, hello.original_id()) {
+            self.remember(gear, id, original, now);
+        }
+        for train in hello.trains() {
+            self.send(gear, id, key, train, now);
+        }
+    }
+
+    pub(super) fn give_up_reading(&mut self, gear: &mut Gear, id: FlowId, reason: Termination) {
+        let Some(flow) = self.table.get_mut(id) else { return };
+        let Stage::Preread(hello) = &flow.stage else { return };
+        let count = hello.count();
+        flow.account.preread(None);
+        self.end(gear, id, reason);
+        self.dropped(gear, DropReason::Preread, count);
+    }
+
+    /// Ends the oldest unfinished hello here until all of the process hold no more than they may.
+    fn keep_bound(&mut self, gear: &mut Gear) {
+        while gear.worker.hellos_are_over() {
+            let Some((_, oldest)) = self.unread.pop_front() else { return };
+            self.give_up_reading(gear, oldest, Termination::Overload);
+        }
+    }
+
+    /// Learns the connection id that the backend has chosen, from its handshake packets.
+    pub(super) fn learn(&mut self, gear: &Gear, id: FlowId, train: Train<'_>, now: Instant) {
+        let Some(flow) = self.table.get(id).filter(|flow| flow.quic) else { return };
+        let Some(chosen) = server_id_of(train.bytes()) else { return };
+        if flow.connection.is_none_or(|known| known.as_slice() != chosen) {
+            self.remember(gear, id, chosen, now);
+        }
+    }
+
+    fn remember(&mut self, gear: &Gear, id: FlowId, connection: &[u8], now: Instant) {
+        let Some(flow) = self.table.get_mut(id) else { return };
+        let Stage::Relay(way) = &flow.stage else { return };
+        let (ids, backend) = (&gear.worker.process.connections, way.place.lease.backend());
+        ids.learn(&self.listener.state, connection, backend, now);
+        flow.connection = ConnectionId::new(connection);
+    }
+}
