@@ -36,6 +36,15 @@ pub const COMMANDS: usize = 16;
 /// Connections handed to a worker that it has not taken yet.
 pub const HANDOVERS: usize = 1024;
 
+/// Datagrams, or trains of them, that one receive takes; each has room for 64 KiB.
+pub const DATAGRAM_BATCH: usize = 32;
+
+/// Datagrams that are handed to the kernel as one (`UDP_MAX_SEGMENTS` of Linux before 6.9).
+pub const DATAGRAM_SEGMENTS: usize = 64;
+
+/// Sockets with something to read that are reported at a time.
+pub const EPOLL_EVENTS: usize = 64;
+
 /// Pause of a listener after the process ran out of descriptors or memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
