@@ -51,14 +51,20 @@ pub const LANES_RESTING: usize = 64;
 /// Batches that a worker reads from one socket to a backend before it looks at the others.
 pub const LANE_READS: usize = 4;
 
-/// Sockets that a worker is told of at once.
-pub const DOOR_EVENTS: usize = 64;
-
 /// Times that a worker looks at its UDP sockets before it looks at its sessions.
 pub const DATAGRAM_TURNS: u32 = 4;
 
 /// Attempts that the access log's record of one connection has, the first.
 pub const LOGGED_ATTEMPTS: usize = 64;
+
+/// Datagrams, or trains of them, that one receive takes; each has room for 64 KiB.
+pub const DATAGRAM_BATCH: usize = 32;
+
+/// Datagrams that are handed to the kernel as one (`UDP_MAX_SEGMENTS` of Linux before 6.9).
+pub const DATAGRAM_SEGMENTS: usize = 64;
+
+/// Sockets with something to read that are reported at a time.
+pub const EPOLL_EVENTS: usize = 64;
 
 /// Pause of a listener after the process ran out of descriptors or memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

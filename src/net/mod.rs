@@ -1,7 +1,8 @@
-//! Tokio edges: listening, connecting, relaying, closing.
+//! Tokio edges: listening, connecting, relaying, closing; and datagrams.
 
 pub mod close;
 pub mod connect;
+pub mod datagram;
 mod half;
 pub mod listen;
 pub mod offer;

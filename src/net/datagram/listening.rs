@@ -1,0 +1,130 @@
+//! A worker's socket towards the clients of a listener.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use socket2::{SockAddr, SockRef};
+
+use super::{Batch, Train, Trains};
+use crate::sys;
+use crate::sys::datagram::send::How;
+
+/// A socket of [`super::bind::Bound`].
+#[derive(Debug)]
+pub struct Listening {
+    fd: OwnedFd,
+    ipv6: bool,
+    /// Bound to all addresses: a reply has to say which it leaves from.
+    wildcard: bool,
+}
+
+/// What came from one client in a row.
+#[derive(Clone, Copy)]
+pub struct Arrival<'a> {
+    /// The client; an IPv4-mapped address as IPv4.
+    pub client: SocketAddr,
+    /// The address it used, to be named in [`Listening::send_to`]; `None` where that is the
+    /// listener's own.
+    pub local: Option<IpAddr>,
+    /// The datagrams.
+    pub train: Train<'a>,
+}
+
+impl Listening {
+    /// Takes a bound socket over, whose options are as [`super::bind::bind`] sets them.
+    ///
+    /// # Errors
+    ///
+    /// It is not bound to an IP address.
+    pub fn new(fd: OwnedFd) -> io::Result<Listening> {
+        let local = SockRef::from(&fd).local_addr()?;
+        let local = local.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Listening { fd, ipv6: local.is_ipv6(), wildcard: local.ip().is_unspecified() })
+    }
+
+    /// Takes what has come, as much as `batch` has room for.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if nothing has come. Others pass, as all on datagram sockets
+    /// ([`super::Trouble`]).
+    pub fn receive<'a>(
+        &self,
+        batch: &'a mut Batch,
+    ) -> io::Result<impl Iterator<Item = Arrival<'a>> + use<'a>> {
+        batch.receive_many(&self.fd, true)?;
+        let trains = Trains::of(batch);
+        Ok(trains.map(|(head, train)| Arrival { client: head.from, local: head.local, train }))
+    }
+
+    /// Sends one datagram to a client, from the address that it has used.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if the socket's buffer is full; others as of [`super::Trouble`].
+    pub fn send_to(
+        &self,
+        client: SocketAddr,
+        local: Option<IpAddr>,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        self.send(&self.name(client), local, &[IoSlice::new(bytes)], None)
+    }
+
+    /// Sends a train to a client, from the address that it has used. Returns how many datagrams
+    /// have been sent: fewer than all if something went wrong on the way.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Listening::send_to`], if none was sent.
+    pub fn send_train(
+        &self,
+        client: SocketAddr,
+        local: Option<IpAddr>,
+        train: &Train<'_>,
+    ) -> io::Result<usize> {
+        let name = self.name(client);
+        train.send(|parts, segment| self.send(&name, local, parts, segment))
+    }
+
+    fn send(
+        &self,
+        to: &SockAddr,
+        local: Option<IpAddr>,
+        parts: &[IoSlice<'_>],
+        segment: Option<u16>,
+    ) -> io::Result<()> {
+        // A specific address needs no naming, which costs the kernel a look at it.
+        let from = local.filter(|_| self.wildcard).map(|ip| self.of_family(ip));
+        sys::datagram::send::send(&self.fd, parts, How { to: Some(to), from, segment })
+    }
+
+    /// As the socket's family has it: on IPv6 sockets, IPv4 is mapped.
+    fn of_family(&self, ip: IpAddr) -> IpAddr {
+        match ip {
+            IpAddr::V4(v4) if self.ipv6 => v4.to_ipv6_mapped().into(),
+            ip => ip,
+        }
+    }
+
+    fn name(&self, client: SocketAddr) -> SockAddr {
+        match client {
+            SocketAddr::V4(v4) if self.ipv6 => {
+                SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
+            }
+            client => client.into(),
+        }
+    }
+
+    /// Datagrams dropped by the kernel because this worker was too slow; wraps around.
+    pub fn drops(&self) -> io::Result<u32> {
+        sys::datagram::drops(&self.fd)
+    }
+}
+
+impl AsFd for Listening {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,107 @@
+//! A flow's socket towards its backend.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+
+use super::{Batch, Train, Trains};
+use crate::sys;
+use crate::sys::datagram::send::How;
+
+/// A connected socket: the kernel keeps the route, and tells what ICMP says of it.
+#[derive(Debug)]
+pub struct Upstream {
+    fd: OwnedFd,
+    /// `UDP_GRO` is set, if the kernel has it.
+    bursts: bool,
+}
+
+impl Upstream {
+    /// A socket to a backend, with a local port of its own. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// No descriptor is left; no local port is left (`AddrNotAvailable`); no route leads there.
+    pub fn connect(backend: SocketAddr) -> io::Result<Upstream> {
+        let ipv6 = backend.is_ipv6();
+        let family = if ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        sys::datagram::allow_fragments(&fd, ipv6)?;
+        rustix::net::connect(&fd, &backend).map_err(|errno| match errno {
+            // Nothing that waiting for the socket would help.
+            rustix::io::Errno::AGAIN => rustix::io::Errno::ADDRNOTAVAIL,
+            errno => errno,
+        })?;
+        Ok(Upstream { fd, bursts: false })
+    }
+
+    /// Makes [`Upstream::receive`] take many datagrams at a time from now on, which costs more
+    /// where there is but one: for a flow that comes in bursts. There is no way back: what the
+    /// kernel has put together by then could no longer be told apart.
+    pub fn expect_bursts(&mut self) {
+        if !self.bursts {
+            // Without it a burst comes as single datagrams.
+            let _ = sys::datagram::set_gro(&self.fd, true);
+            self.bursts = true;
+        }
+    }
+
+    /// Takes what the backend has sent: one datagram, or many if it [expects](Upstream::expect_bursts)
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if nothing has come; others as of [`super::Trouble`].
+    pub fn receive<'a>(
+        &self,
+        batch: &'a mut Batch,
+    ) -> io::Result<impl Iterator<Item = Train<'a>> + use<'a>> {
+        if self.bursts {
+            batch.receive_many(&self.fd, false)?;
+        } else {
+            batch.receive(&self.fd)?;
+        }
+        Ok(Trains::of(batch).map(|(_, train)| train))
+    }
+
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if the socket's buffer is full; others as of [`super::Trouble`].
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        rustix::net::send(&self.fd, bytes, flags)?;
+        Ok(())
+    }
+
+    /// Sends a train. Returns how many datagrams have been sent: fewer than all if something went
+    /// wrong on the way.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Upstream::send`], if none was sent.
+    pub fn send_train(&self, train: &Train<'_>) -> io::Result<usize> {
+        train.send(|parts, segment| match (parts, segment) {
+            ([datagram], None) => self.send(datagram),
+            _ => {
+                let how = How { segment, ..How::default() };
+                sys::datagram::send::send(&self.fd, parts, how)
+            }
+        })
+    }
+
+    /// What ICMP has told meanwhile, which this clears.
+    pub fn take_error(&self) -> Option<io::Error> {
+        sys::socket::take_error(&self.fd)
+    }
+}
+
+impl AsFd for Upstream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
