@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pointsman::config;
+use pointsman::config::{self, Secrets};
 
 const DIRECTORY: &str = "tests/data/config";
 
@@ -17,7 +17,8 @@ fn pass() {
         let warnings: Vec<String> = checked.warnings.iter().map(ToString::to_string).collect();
         compare(&path, &lines(&warnings));
 
-        let written = serde_json::to_string(&config::effective(&checked.config)).unwrap();
+        let written =
+            serde_json::to_string(&config::effective(&checked.config, Secrets::Shown)).unwrap();
         let again = config::parse(&written, "effective").unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(again, checked.config, "{} through `effective`", path.display());
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::args::Check;
 use super::{FAILED, complain};
-use crate::config;
+use crate::config::{self, Secrets};
 
 pub fn run(args: &Check) -> anyhow::Result<ExitCode> {
     match config::check_file(&args.config) {
@@ -14,7 +14,7 @@ pub fn run(args: &Check) -> anyhow::Result<ExitCode> {
                 complain(&format!("{}:{warning}", args.config.display()));
             }
             let text = if args.effective {
-                config::effective_yaml(&checked.config)?
+                config::effective_yaml(&checked.config, Secrets::Shown)?
             } else {
                 config::summary(&checked.config)
             };

@@ -7,13 +7,15 @@ use super::address::parse_address;
 use super::compile::relative;
 use super::error::{Place, Problem, Quoted};
 use super::pool::max_connections;
+use super::quic_lb::{ServerIds, server_id};
 use super::report::Report;
 use super::value::{Table, Value, name_problem};
 use super::{Backend, defaults};
 use crate::address::Address;
 use crate::limits::{BACKENDS_PER_POOL, WEIGHT_MAX};
 
-pub(super) const BACKEND: &[&str] = &["name", "address", "weight", "max_connections", "backup"];
+pub(super) const BACKEND: &[&str] =
+    &["name", "address", "weight", "max_connections", "backup", "server_id"];
 
 /// Reads the list of a pool, without those that were reported.
 pub(super) fn backends(list: Value<'_>, items: &[Value<'_>], report: &mut Report) -> Vec<Backend> {
@@ -24,6 +26,7 @@ pub(super) fn backends(list: Value<'_>, items: &[Value<'_>], report: &mut Report
     }
     let mut addresses: HashMap<Address, usize> = HashMap::new();
     let mut names: HashMap<Arc<str>, usize> = HashMap::new();
+    let mut server_ids = ServerIds::default();
     let mut backends = Vec::with_capacity(items.len());
     for item in items {
         let Some(backend) = backend(*item, report) else { continue };
@@ -35,6 +38,9 @@ pub(super) fn backends(list: Value<'_>, items: &[Value<'_>], report: &mut Report
             let name = Quoted::new(&backend.name);
             item.error(Problem::NameTwice { name, first: *first }, report);
         } else {
+            if let Some((id, value)) = backend.server_id.as_ref().zip(item.key("server_id")) {
+                server_ids.add(id, value, report);
+            }
             addresses.insert(backend.address.clone(), line);
             names.insert(backend.name.clone(), line);
             backends.push(backend);
@@ -56,8 +62,14 @@ fn backend(value: Value<'_>, report: &mut Report) -> Option<Backend> {
     });
     let max_connections = table.read("max_connections", None, |v| max_connections(v, report));
     let backup = table.read("backup", defaults::BACKUP, |v| v.boolean(report));
+    let server_id = match table.get("server_id") {
+        None => Some(None),
+        Some(value) => server_id(value, report).map(Some),
+    };
     let (name, address) = identity(value, &table, report)?;
-    Some(Backend { name, address, weight, max_connections, backup, server_id: None })
+    // Without the one it has, it would count as a backend that has none.
+    let server_id = server_id?;
+    Some(Backend { name, address, weight, max_connections, backup, server_id })
 }
 
 /// Name and address of a backend that is a map.

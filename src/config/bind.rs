@@ -1,17 +1,18 @@
-//! Which addresses are taken: each is bound once, in whatever spelling.
+//! Which addresses are taken: each is bound once for each protocol, in whatever spelling.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use super::Protocol;
 use super::error::{Place, Problem, Quoted};
 use crate::address::Address;
 
 /// The addresses bound so far.
 #[derive(Debug, Default)]
 pub(super) struct Binds {
-    taken: HashMap<Address, Place>,
+    taken: HashMap<(Protocol, Address), Place>,
     /// What the kernel would find in the way of others at the same port.
-    ports: HashMap<u16, Families>,
+    ports: HashMap<(Protocol, u16), Families>,
 }
 
 /// The first address bound for each family: an unspecified one is in the way of all the others
@@ -32,6 +33,7 @@ impl Binds {
     /// Takes `address`, or says who has it. Port 0 is another port each time.
     pub(super) fn add(
         &mut self,
+        protocol: Protocol,
         address: &Address,
         v6_only: bool,
         place: Place,
@@ -39,12 +41,13 @@ impl Binds {
         if address.ip().is_some_and(|ip| ip.port() == 0) {
             return Ok(());
         }
-        if let Some(first) = self.taken.get(address) {
+        let key = (protocol, address.clone());
+        if let Some(first) = self.taken.get(&key) {
             let address = Quoted::new(&address.to_string());
             return Err(Problem::BindTwice { address, first: *first });
         }
         if let Some(ip) = address.ip() {
-            let port = self.ports.entry(ip.port()).or_default();
+            let port = self.ports.entry((protocol, ip.port())).or_default();
             if let Some((other, first)) = port.in_the_way(ip, v6_only) {
                 let (address, other) = (ip.to_string(), other.to_string());
                 let (address, other) = (Quoted::new(&address), Quoted::new(&other));
@@ -52,7 +55,7 @@ impl Binds {
             }
             port.take(ip, v6_only, place);
         }
-        self.taken.insert(address.clone(), place);
+        self.taken.insert(key, place);
         Ok(())
     }
 }
@@ -119,10 +122,16 @@ mod tests {
             ("unix:/a/b", false, "unix:/a/./b", false, false),
             ("unix:/a/b", false, "unix:/a/c", false, true),
         ] {
+            let (first, second) = (first.parse().unwrap(), second.parse().unwrap());
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let mut binds = Binds::default();
+                binds.add(protocol, &first, first_v6_only, Place::Line(1)).unwrap();
+                let result = binds.add(protocol, &second, second_v6_only, Place::Line(2));
+                assert_eq!(result.is_ok(), free, "{first} {second}: {result:?}");
+            }
             let mut binds = Binds::default();
-            binds.add(&first.parse().unwrap(), first_v6_only, Place::Line(1)).unwrap();
-            let result = binds.add(&second.parse().unwrap(), second_v6_only, Place::Line(2));
-            assert_eq!(result.is_ok(), free, "{first} {second}: {result:?}");
+            binds.add(Protocol::Tcp, &first, first_v6_only, Place::Line(1)).unwrap();
+            binds.add(Protocol::Udp, &second, second_v6_only, Place::Line(2)).unwrap();
         }
     }
 }

@@ -8,12 +8,13 @@ use super::address::parse_address;
 use super::bind::Binds;
 use super::document::Node;
 use super::error::{Place, Problem, Quoted};
+use super::pool::Used;
 use super::report::Report;
 use super::value::{Named, Table, Value};
 use super::warning::Suspicion;
 use super::{
-    AccessLog, Admin, Config, Listener, Log, LogTarget, MaxConnections, Pool, Shutdown, Workers,
-    defaults, listener, pool, words,
+    AccessLog, Admin, Config, Listener, Log, LogTarget, MaxConnections, Pool, Protocol, Shutdown,
+    Workers, defaults, listener, pool, quic_lb, words,
 };
 use crate::address::Address;
 use crate::limits::{DURATION_MAX, WORKERS_MAX};
@@ -46,8 +47,8 @@ pub(super) fn compile(root: &Node, report: &mut Report) -> Option<Config> {
     let pools_value = section(&top, root, "pools", example, report);
     let named_pools =
         pools_value.as_ref().map(|v| v.named("a map of pools by name", report)).unwrap_or_default();
-    let pools: Vec<Pool> = named_pools.iter().map(|named| pool::pool(named, report)).collect();
-    let by_name = listener::Pools::new(&named_pools);
+    let mut pools: Vec<Pool> = named_pools.iter().map(|named| pool::pool(named, report)).collect();
+    let by_name = listener::Pools::new(&named_pools, &pools);
 
     let named_listeners = listeners_value
         .as_ref()
@@ -59,6 +60,16 @@ pub(super) fn compile(root: &Node, report: &mut Report) -> Option<Config> {
         .map(|named| listener::listener(named, &by_name, &mut binds, &mut total, report))
         .collect();
     listeners.iter_mut().for_each(|listener| listener.preread.total_bytes = total.bytes());
+    for (listener, named) in listeners.iter().zip(&named_listeners) {
+        quic_lb::ambiguities(listener, &pools, named, report);
+    }
+    let used = uses(&listeners, &pools);
+    for ((pool, used), named) in pools.iter_mut().zip(&used).zip(&named_pools) {
+        if used.by_udp_alone() && named.value.key("health").is_none() {
+            // A check by TCP would find down what serves UDP.
+            pool.health = None;
+        }
+    }
 
     let config = Config {
         workers: top.read("workers", defaults::WORKERS, |v| workers(v, report)),
@@ -75,7 +86,7 @@ pub(super) fn compile(root: &Node, report: &mut Report) -> Option<Config> {
         pools,
     };
     if !report.has_errors() {
-        doubts(&config, &named_listeners, &named_pools, report);
+        doubts(&config, &named_listeners, &named_pools, &used, report);
     }
     Some(config)
 }
@@ -95,27 +106,38 @@ fn section<'t>(
     value
 }
 
-/// What only listeners and pools together can show.
-fn doubts(config: &Config, listeners: &[Named<'_>], pools: &[Named<'_>], report: &mut Report) {
-    let mut used = vec![false; config.pools.len()];
-    let mut gets_hellos = used.clone();
-    for (listener, named) in config.listeners.iter().zip(listeners) {
-        let reads_hello = listener.reads_hello(&config.pools);
+/// Who uses each pool.
+fn uses(listeners: &[Listener], pools: &[Pool]) -> Vec<Used> {
+    let mut all = vec![Used::default(); pools.len()];
+    for listener in listeners {
+        let reads_hello = listener.reads_hello(pools);
         for pool in listener.routes.iter().flat_map(|route| route.action.pools()) {
-            if let (Some(used), Some(gets)) = (used.get_mut(pool), gets_hellos.get_mut(pool)) {
-                *used = true;
-                *gets |= reads_hello;
+            let Some(used) = all.get_mut(pool) else { continue };
+            match listener.protocol {
+                Protocol::Udp => used.udp = true,
+                Protocol::Tcp => {
+                    used.tcp = true;
+                    used.with_hellos |= reads_hello;
+                }
             }
         }
+    }
+    all
+}
+
+/// What only listeners and pools together can show.
+fn doubts(
+    config: &Config,
+    listeners: &[Named<'_>],
+    pools: &[Named<'_>],
+    used: &[Used],
+    report: &mut Report,
+) {
+    for (listener, named) in config.listeners.iter().zip(listeners) {
         listener::doubts(listener, &config.pools, named, report);
     }
-    for (index, (pool, named)) in config.pools.iter().zip(pools).enumerate() {
-        if !used[index] {
-            named.warn(Suspicion::UnusedPool, report);
-        } else if pool.replay_hello && !gets_hellos[index] {
-            named.warn(Suspicion::ReplayWithoutHello, report);
-        }
-        pool::doubts(pool, named, report);
+    for ((pool, used), named) in config.pools.iter().zip(used).zip(pools) {
+        pool::doubts(pool, *used, named, report);
     }
 }
 
@@ -162,7 +184,9 @@ fn admin(value: Value<'_>, binds: &mut Binds, report: &mut Report) -> Option<Adm
     let text = bind.text("an address", report)?;
     match parse_address(text) {
         Ok(address) => {
-            if let Err(problem) = binds.add(&address, false, Place::Line(bind.at().line)) {
+            if let Err(problem) =
+                binds.add(Protocol::Tcp, &address, false, Place::Line(bind.at().line))
+            {
                 bind.error(problem, report);
             }
             let open = address.ip().is_some_and(|ip| !ip.ip().is_loopback());

@@ -1,6 +1,7 @@
 //! A [`Config`] written out again, every default filled in, with the keys of the file.
 //!
-//! Reading the result gives an equal [`Config`]. Of `token_file` it shows the path only.
+//! Reading the result gives an equal [`Config`], unless it hides secrets. Of `token_file` it shows
+//! the path only.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -13,18 +14,28 @@ mod listener;
 use health::FileHealth;
 use listener::FileListener;
 
+use super::quic_lb::hex;
 use super::units::Short;
 use super::words::{LOG_FORMATS, LOG_LEVELS, ON_DOWN, word};
 use super::{
     AccessLog, Admin, Backend, Config, HedgeAfter, LogTarget, MaxConnections, Outlier,
-    PanicThreshold, Pool, Workers,
+    PanicThreshold, Pool, QuicLb, Secret, Workers,
 };
 use crate::balance::{PolicyKind, Spec};
 use crate::health::outlier::Thresholds;
 
+/// Whether keys are written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secrets {
+    /// For the eyes of those who can read the file.
+    Shown,
+    /// In their place the word `hidden`, which is no key.
+    Hidden,
+}
+
 /// `config` for any serde format.
-pub fn effective(config: &Config) -> impl Serialize + '_ {
-    File(config)
+pub fn effective(config: &Config, secrets: Secrets) -> impl Serialize + '_ {
+    File(config, secrets)
 }
 
 /// `config` as a YAML file that says everything.
@@ -32,17 +43,17 @@ pub fn effective(config: &Config) -> impl Serialize + '_ {
 /// # Errors
 ///
 /// What the YAML library says, on a configuration that no file could have.
-pub fn effective_yaml(config: &Config) -> Result<String, serde_yaml::Error> {
-    serde_yaml::to_string(&effective(config))
+pub fn effective_yaml(config: &Config, secrets: Secrets) -> Result<String, serde_yaml::Error> {
+    serde_yaml::to_string(&effective(config, secrets))
 }
 
-struct File<'a>(&'a Config);
+struct File<'a>(&'a Config, Secrets);
 
 impl Serialize for File<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let config = self.0;
+        let File(config, secrets) = *self;
         let listeners = config.listeners.iter().map(|l| (&*l.name, FileListener::new(l, config)));
-        let pools = config.pools.iter().map(|p| (&*p.name, FilePool::new(p)));
+        let pools = config.pools.iter().map(|p| (&*p.name, FilePool::new(p, secrets)));
         FileKeys {
             workers: match config.workers {
                 Workers::Auto => Scalar::Word("auto"),
@@ -181,10 +192,11 @@ struct FilePool<'a> {
     close_spread: String,
     max_connections: OffOr<u32>,
     queue: FileQueue,
+    quic_lb: OffOr<FileQuicLb>,
 }
 
 impl<'a> FilePool<'a> {
-    fn new(pool: &'a Pool) -> Self {
+    fn new(pool: &'a Pool, secrets: Secrets) -> Self {
         FilePool {
             balance: FileBalance::new(&pool.balance),
             backends: pool.backends.iter().map(FileBackend::new).collect(),
@@ -203,6 +215,7 @@ impl<'a> FilePool<'a> {
                 max: off_or(Some(pool.queue.max).filter(|&max| max > 0), |max| max),
                 timeout: short(pool.queue.timeout),
             },
+            quic_lb: off_or(pool.quic_lb.as_ref(), |quic_lb| FileQuicLb::new(quic_lb, secrets)),
         }
     }
 }
@@ -240,6 +253,8 @@ struct FileBackend<'a> {
     weight: u16,
     max_connections: OffOr<u32>,
     backup: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_id: Option<String>,
 }
 
 impl<'a> FileBackend<'a> {
@@ -250,6 +265,7 @@ impl<'a> FileBackend<'a> {
             weight: backend.weight,
             max_connections: off_or(backend.max_connections, |max| max),
             backup: backend.backup,
+            server_id: backend.server_id.as_deref().map(hex),
         }
     }
 }
@@ -320,6 +336,27 @@ impl FileConnect {
             ready: off_or(Some(pool.ready.count).filter(|&count| count > 0), |count| count),
             ready_max_age: short(pool.ready.max_age),
             replay_hello: pool.replay_hello,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FileQuicLb {
+    config: u8,
+    key: OffOr<String>,
+    nonce_length: u8,
+}
+
+impl FileQuicLb {
+    fn new(quic_lb: &QuicLb, secrets: Secrets) -> Self {
+        let key = |key: &Secret| match secrets {
+            Secrets::Shown => hex(key.bytes()),
+            Secrets::Hidden => "hidden".to_owned(),
+        };
+        FileQuicLb {
+            config: quic_lb.config,
+            key: off_or(quic_lb.key.as_ref(), key),
+            nonce_length: quic_lb.nonce_length,
         }
     }
 }

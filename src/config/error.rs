@@ -5,8 +5,8 @@ use std::io;
 
 use super::address::AddressFault;
 use super::prefix::PrefixFault;
-use super::units::{DurationFault, Short, SizeFault};
-use crate::limits::{CONFIG_BYTES, CONFIG_DEPTH, NAME_BYTES};
+use super::units::{DurationFault, RateFault, Short, SizeFault};
+use crate::limits::{CONFIG_BYTES, CONFIG_DEPTH, NAME_BYTES, SERVER_ID_AND_NONCE};
 use crate::route::{PatternError, SplitError};
 use crate::wire::alpn::AlpnError;
 
@@ -163,6 +163,8 @@ pub enum Problem {
     #[error(transparent)]
     Size(#[from] SizeFault),
     #[error(transparent)]
+    Rate(#[from] RateFault),
+    #[error(transparent)]
     Address(#[from] AddressFault),
     #[error(transparent)]
     Prefix(#[from] PrefixFault),
@@ -215,6 +217,52 @@ pub enum Problem {
     TotalBelowMax,
     #[error("another value than {first}; it is one bound for the process, write the same")]
     TotalDiffers { first: Place },
+    #[error("`{key}` is only for `protocol: {protocol}`; remove it")]
+    KeyOfProtocol { key: &'static str, protocol: &'static str },
+    #[error("{0} is a unix socket, which takes no datagrams here; write an IP address and port")]
+    UdpBind(Quoted),
+    #[error(
+        "the backend {address} of this pool is a unix socket, which no datagrams are sent to; \
+         lead to another pool"
+    )]
+    UdpToUnix { address: Quoted },
+    #[error(
+        "`default` is only for `protocol: tcp`: over UDP a hello that stays incomplete is dropped; \
+         remove it"
+    )]
+    UdpOnTimeout,
+    #[error(
+        "with `udp.per_packet` no hello is read, so `{key}` has no meaning; remove one of them"
+    )]
+    HelloPerPacket { key: &'static str },
+    #[error("with `per_packet` each datagram is a flow of its own; remove one of them")]
+    RequestsPerPacket,
+    #[error("with `per_packet` a flow has to end after a number of answers; write `responses: 1`")]
+    ResponsesPerPacket,
+    #[error("the server_id {id} is used twice, first on line {first}; they are unique in a pool")]
+    ServerIdTwice { id: Quoted, first: usize },
+    #[error("{bytes} bytes, but {others} on line {first}; all of a pool have the same length")]
+    ServerIdLength { bytes: usize, others: usize, first: usize },
+    #[error("the backend {name} has no `server_id`; give each its own, like `server_id: 01`")]
+    ServerIdMissing { name: Quoted },
+    #[error(
+        "{server_id} bytes of server_id and {nonce} of nonce do not fit into a connection id; \
+         together they have at most {SERVER_ID_AND_NONCE}"
+    )]
+    QuicLbLong { server_id: usize, nonce: u8 },
+    // Whatever stands there may be meant as the key, and errors are no place for that.
+    #[error("not a key; 32 hex digits are, like those that `openssl rand -hex 16` prints")]
+    SecretForm,
+    #[error(
+        "leads to {first} and to {second}, whose `quic_lb` differ but for `config` {config}: \
+         nobody can tell their connection ids apart; change one `config`"
+    )]
+    QuicLbAmbiguous { first: Quoted, second: Quoted, config: u8 },
+    #[error(
+        "leads to {first} and to {second}, where server_id {id} is another backend; \
+         give one of the two another id, or one of the pools another `config`"
+    )]
+    ServerIdAmbiguous { first: Quoted, second: Quoted, id: Quoted },
     #[error("`key` has no meaning for {policy}; remove it, or use a hash policy: {HASHES}")]
     KeyWithoutHash { policy: &'static str },
     #[error("`table_size` has no meaning for {policy}; remove it, or use maglev")]

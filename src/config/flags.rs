@@ -7,7 +7,7 @@ use super::address::parse_address;
 use super::bind::Binds;
 use super::error::{Errors, Place, Problem, Quoted};
 use super::report::Report;
-use super::{Action, Admin, Backend, Config, Listener, Pool, Route, defaults, words};
+use super::{Action, Admin, Backend, Config, Listener, Pool, Protocol, Route, defaults, words};
 use crate::address::Address;
 use crate::balance::Spec;
 use crate::limits::BACKENDS_PER_POOL;
@@ -32,7 +32,7 @@ pub fn from_flags(
     let mut binds = Binds::default();
     let mut bind = |flag: &'static str, text: &str, report: &mut Report| {
         let address = address(flag, text, report)?;
-        let taken = binds.add(&address, defaults::V6_ONLY, Place::Flag(flag));
+        let taken = binds.add(Protocol::Tcp, &address, defaults::V6_ONLY, Place::Flag(flag));
         taken.map_err(|problem| report.error(None, flag.to_owned(), problem)).ok()?;
         Some(address)
     };

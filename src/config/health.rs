@@ -292,7 +292,7 @@ fn bytes(value: Value<'_>, report: &mut Report) -> Option<Option<Box<[u8]>>> {
 }
 
 /// Digits in pairs, with spaces anywhere between them.
-fn from_hex(text: &str) -> Option<Box<[u8]>> {
+pub(super) fn from_hex(text: &str) -> Option<Box<[u8]>> {
     let digit = |c: char| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let digits: Vec<u8> = text.chars().filter(|c| *c != ' ').map(digit).collect::<Option<_>>()?;
     let whole = digits.len().is_multiple_of(2);

@@ -50,7 +50,7 @@ mod tests;
 
 pub use address::{AddressFault, parse_address};
 pub use connect::Ready;
-pub use effective::{effective, effective_yaml};
+pub use effective::{Secrets, effective, effective_yaml};
 pub use error::{Error, Errors, Hint, Place, Position, Problem, Quoted};
 pub use flags::from_flags;
 pub use health::{Exchange, HealthCheck, Http, Probe, Tls};
@@ -59,7 +59,10 @@ pub use quic_lb::{QuicLb, Secret};
 pub use route::{Action, Route, Share};
 pub use summary::{conditions, summary};
 pub use udp::{Limits, PerSource, Protocol, Udp};
-pub use units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
+pub use units::{
+    Bytes, DurationFault, PerSecond, RateFault, Short, SizeFault, parse_duration, parse_rate,
+    parse_size,
+};
 pub use warning::{Suspicion, Takers, Warning};
 
 pub use crate::health::connect::{Connect, HedgeAfter};

@@ -8,6 +8,7 @@ use super::connect::connect;
 use super::error::Problem;
 use super::health::health;
 use super::outlier::outlier;
+use super::quic_lb::quic_lb;
 use super::report::Report;
 use super::value::{Named, Value};
 use super::warning::Suspicion;
@@ -29,6 +30,7 @@ pub(super) const POOL: &[&str] = &[
     "close_spread",
     "max_connections",
     "queue",
+    "quic_lb",
 ];
 pub(super) const BALANCE: &[&str] = &["policy", "key", "table_size", "bounded_load"];
 pub(super) const QUEUE: &[&str] = &["max", "timeout"];
@@ -73,22 +75,87 @@ pub(super) fn pool(named: &Named<'_>, report: &mut Report) -> Pool {
     pool.max_connections =
         table.read("max_connections", pool.max_connections, |v| max_connections(v, report));
     pool.queue = table.read("queue", pool.queue, |v| queue(v, report));
+    pool.quic_lb = table.read("quic_lb", None, |v| quic_lb(v, &pool.backends, report));
     pool
 }
 
+/// Who uses a pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Used {
+    /// A TCP listener.
+    pub tcp: bool,
+    /// A UDP listener.
+    pub udp: bool,
+    /// A TCP listener that reads hellos.
+    pub with_hellos: bool,
+}
+
+impl Used {
+    /// Whether there are users, and no connection of theirs ever comes.
+    pub(super) fn by_udp_alone(self) -> bool {
+        self.udp && !self.tcp
+    }
+}
+
 /// What looks wrong in a valid pool.
-pub(super) fn doubts(pool: &Pool, named: &Named<'_>, report: &mut Report) {
+pub(super) fn doubts(pool: &Pool, used: Used, named: &Named<'_>, report: &mut Report) {
+    if !used.tcp && !used.udp {
+        named.warn(Suspicion::UnusedPool, report);
+    }
+    if used.by_udp_alone() {
+        doubts_of_flows(pool, named, report);
+    } else {
+        doubts_of_connections(pool, used, named, report);
+    }
+    if let Some(value) =
+        named.value.key("quic_lb").filter(|_| pool.quic_lb.is_some() && used.tcp && !used.udp)
+    {
+        value.warn(Suspicion::QuicLbWithoutUdp, report);
+    }
+    if pool.quic_lb.is_none() && pool.backends.iter().any(|b| b.server_id.is_some()) {
+        named.warn(Suspicion::UselessServerId, report);
+    }
     if pool.backends.iter().all(|backend| backend.weight == 0) {
         named.warn(Suspicion::ZeroWeight, report);
     }
     if pool.backends.iter().all(|backend| backend.backup) {
         named.warn(Suspicion::OnlyBackups, report);
     }
+}
+
+fn doubts_of_connections(pool: &Pool, used: Used, named: &Named<'_>, report: &mut Report) {
+    if pool.replay_hello && used.tcp && !used.with_hellos {
+        named.warn(Suspicion::ReplayWithoutHello, report);
+    }
     if pool.replay_hello && pool.backends.len() == 1 {
         named.warn(Suspicion::ReplayToNobody, report);
     }
     if pool.queue.max > 0 && pool.backends.iter().all(|b| b.max_connections.is_none()) {
         named.warn(Suspicion::UselessQueue, report);
+    }
+}
+
+/// Keys that change nothing for flows, where they say something else than by default.
+fn doubts_of_flows(pool: &Pool, named: &Named<'_>, report: &mut Report) {
+    let connect = pool.connect != defaults::CONNECT
+        || pool.ready != defaults::READY
+        || pool.replay_hello != defaults::REPLAY_HELLO;
+    let changed = [
+        ("connect", connect),
+        ("on_down", pool.on_down != defaults::ON_DOWN),
+        ("close_spread", pool.close_spread != defaults::CLOSE_SPREAD),
+        ("queue", pool.queue != defaults::QUEUE),
+    ];
+    for (key, _) in changed.into_iter().filter(|(_, changed)| *changed) {
+        if let Some(value) = named.value.key(key) {
+            value.warn(Suspicion::KeyOfTcp, report);
+        }
+    }
+    let early_close = pool.outlier.is_some_and(|outlier| outlier.early_close);
+    if let Some(outlier) = named.value.key("outlier").filter(|_| early_close)
+        && let Some(value) = outlier.key("early_close")
+    {
+        value.warn(Suspicion::KeyOfTcp, report);
     }
 }
 

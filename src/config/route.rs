@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::error::Problem;
-use super::listener::{Pools, pool_index};
+use super::listener::{Leads, pool_index};
 use super::prefix::parse_prefix;
 use super::report::Report;
 use super::value::{Table, Value};
@@ -73,14 +73,14 @@ pub struct Share {
 }
 
 /// Reads the routes of a listener, in order.
-pub(super) fn routes(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Vec<Route> {
+pub(super) fn routes(value: Value<'_>, leads: Leads<'_>, report: &mut Report) -> Vec<Route> {
     let items = value.items("a list of routes", report);
     if items.len() > ROUTES_PER_LISTENER {
         let problem = Problem::ManyRoutes { count: items.len(), max: ROUTES_PER_LISTENER };
         value.error(problem, report);
         return Vec::new();
     }
-    let routes = items.iter().filter_map(|item| route(*item, pools, report)).collect::<Vec<_>>();
+    let routes = items.iter().filter_map(|item| route(*item, leads, report)).collect::<Vec<_>>();
     // With an error somewhere nobody sees warnings, and a route may be missing from the list.
     if !report.has_errors() {
         shadow_doubts(&routes, &items, report);
@@ -100,7 +100,7 @@ fn shadow_doubts(routes: &[Route], items: &[Value<'_>], report: &mut Report) {
     }
 }
 
-fn route(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Route> {
+fn route(value: Value<'_>, leads: Leads<'_>, report: &mut Report) -> Option<Route> {
     let table = value.table(ROUTE, "a map with conditions and `pool`", report)?;
     let sni = each(&table, "sni", "a host name or a list of them", report, host);
     let alpn = each(&table, "alpn", "a protocol name or a list of them", report, alpn);
@@ -110,7 +110,12 @@ fn route(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Rou
         let text = value.text("a prefix", report)?;
         parse_prefix(text).map_err(|fault| value.error(fault, report)).ok()
     });
-    let action = action(&table, value, pools, report)?;
+    if leads.udp.is_some_and(|udp| udp.per_packet) {
+        for (key, value) in ["sni", "alpn"].into_iter().filter_map(|k| Some((k, table.get(k)?))) {
+            value.error(Problem::HelloPerPacket { key }, report);
+        }
+    }
+    let action = action(&table, value, leads, report)?;
     Some(Route { conditions: RouteSpec { sni, alpn, source }, action })
 }
 
@@ -151,24 +156,24 @@ fn alpn(value: Value<'_>, report: &mut Report) -> Option<Vec<u8>> {
 fn action(
     table: &Table<'_>,
     route: Value<'_>,
-    pools: &Pools<'_>,
+    leads: Leads<'_>,
     report: &mut Report,
 ) -> Option<Action> {
-    let mut leads = LEADS.iter().filter_map(|key| table.get(key).map(|value| (*key, value)));
-    let Some((key, value)) = leads.next() else {
+    let mut said = LEADS.iter().filter_map(|key| table.get(key).map(|value| (*key, value)));
+    let Some((key, value)) = said.next() else {
         if LEADS.iter().all(|key| table.lacks(key)) {
             let example = "name where it leads, or write `action: reject`";
             route.error(Problem::Missing { key: "pool", example }, report);
         }
         return None;
     };
-    if let Some((other, value)) = leads.next() {
+    if let Some((other, value)) = said.next() {
         value.error(Problem::TwoLeads { key: other, first: key }, report);
         return None;
     }
     match key {
-        "pool" => pool_index(value, pools, report).map(Action::Pool),
-        "split" => split(value, pools, report),
+        "pool" => pool_index(value, leads, report).map(Action::Pool),
+        "split" => split(value, leads, report),
         _ => {
             let actions = [("reject", Action::Reject), ("reset", Action::Reset)];
             let words = actions.each_ref().map(|(word, _)| (*word, *word));
@@ -178,7 +183,7 @@ fn action(
     }
 }
 
-fn split(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Action> {
+fn split(value: Value<'_>, leads: Leads<'_>, report: &mut Report) -> Option<Action> {
     let items = value.items("a list of `{ pool: ..., weight: ... }`", report);
     let mut seen = HashSet::new();
     let mut shares = Vec::with_capacity(items.len());
@@ -191,7 +196,7 @@ fn split(value: Value<'_>, pools: &Pools<'_>, report: &mut Report) -> Option<Act
                 item.error(Problem::Missing { key, example }, report);
             }
         }
-        let pool = table.get("pool").and_then(|value| pool_index(value, pools, report));
+        let pool = table.get("pool").and_then(|value| pool_index(value, leads, report));
         let weight = table.get("weight").and_then(|value| {
             let range = 0..=u64::from(SPLIT_WEIGHT_MAX);
             let weight = value.integer(range, "a whole number", "95", report)?;

@@ -4,21 +4,25 @@ use std::fmt::Write as _;
 
 use crate::route::RouteSpec;
 
-use super::{Action, Config, MaxConnections, PanicThreshold, Pool, Short, Workers};
+use super::{
+    Action, Config, Listener, MaxConnections, PanicThreshold, Pool, Protocol, Short, Workers,
+};
 
 /// Listeners and pools as a table of text, each line ending with a newline.
 pub fn summary(config: &Config) -> String {
-    let mut rows = vec![["LISTENER", "BIND", "ROUTE", "LEADS TO"].map(str::to_owned)];
+    let mut rows = vec![["LISTENER", "BIND", "PROTOCOL", "ROUTE", "LEADS TO"].map(str::to_owned)];
     for listener in &config.listeners {
         let binds: Vec<String> = listener.bind.iter().map(ToString::to_string).collect();
-        let mut first = [listener.name.to_string(), binds.join(", ")];
+        let mut first = [listener.name.to_string(), binds.join(", "), protocol(listener)];
         for route in listener.routes.iter().take(ROUTES_SHOWN) {
-            let [name, bind] = std::mem::take(&mut first);
-            rows.push([name, bind, conditions(&route.conditions), leads_to(&route.action, config)]);
+            let [name, bind, protocol] = std::mem::take(&mut first);
+            let conditions = conditions(&route.conditions);
+            rows.push([name, bind, protocol, conditions, leads_to(&route.action, config)]);
         }
         if let Some(more) = listener.routes.len().checked_sub(ROUTES_SHOWN).filter(|n| *n > 0) {
             let more = format!("{more} more routes");
-            rows.push([String::new(), String::new(), more, String::new()]);
+            let nothing = String::new;
+            rows.push([nothing(), nothing(), nothing(), more, nothing()]);
         }
     }
     let listeners = columns(&rows);
@@ -52,6 +56,13 @@ pub fn conditions(spec: &RouteSpec) -> String {
     });
     let shown: Vec<String> = shown.collect();
     if shown.is_empty() { "everything else".to_owned() } else { shown.join(", ") }
+}
+
+fn protocol(listener: &Listener) -> String {
+    match listener.protocol {
+        Protocol::Tcp => "tcp".to_owned(),
+        Protocol::Udp => format!("udp, {} flows", listener.limits.flows),
+    }
 }
 
 fn leads_to(action: &Action, config: &Config) -> String {

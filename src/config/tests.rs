@@ -6,11 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::document::{Kind, Node};
 use super::report::Report;
-use super::{Config, backend, compile, connect, health, listener, outlier, pool, route};
-use super::{check_text, effective, effective_yaml, from_flags, parse, summary};
+use super::{
+    Config, Secrets, backend, check_text, compile, connect, effective, effective_yaml, from_flags,
+    health, listener, outlier, parse, pool, quic_lb, route, summary, udp,
+};
 
 const MINIMAL: &str = include_str!("../../conf/minimal.yaml");
 const SNI: &str = include_str!("../../conf/sni.yaml");
+const UDP: &str = include_str!("../../conf/udp.yaml");
+const QUIC: &str = include_str!("../../conf/quic.yaml");
 const CHECKS: &str = include_str!("../../conf/checks.yaml");
 const FULL: &str = include_str!("../../conf/full.yaml");
 
@@ -31,6 +35,7 @@ listeners:
       - { sni: old.example.com, action: reject }
       - { pool: app }
   cache: { bind: [127.0.0.1:8080, 127.0.0.1:8081], pool: cache }
+  quic: { bind: "[::]:443", protocol: udp, pool: quic, limits: { per_source: { rate: 100/s } } }
 pools:
   app:
     backends: [127.0.0.1:9001, { name: b2, address: 127.0.0.1:9002 }]
@@ -39,6 +44,11 @@ pools:
     balance: maglev
     backends: [127.0.0.1:9003, unix:/run/cache.sock]
     health: { type: http, host: cache.example, tls: true, sni: cache.example, verify: on }
+  quic:
+    backends:
+      - { address: 10.0.0.1:443, server_id: 01 }
+      - { address: 10.0.0.2:443, server_id: 02 }
+    quic_lb: { config: 0 }
 "#;
 
 fn read(text: &str) -> Config {
@@ -64,6 +74,9 @@ fn full_shows_every_key() {
         (".listeners.edge", listener::LISTENER),
         (".listeners.edge.timeouts", listener::TIMEOUTS),
         (".listeners.edge.preread", listener::PREREAD),
+        (".listeners.edge.limits", udp::LIMITS),
+        (".listeners.edge.limits.per_source", udp::PER_SOURCE),
+        (".listeners.edge.udp", udp::UDP),
         (".listeners.tls.routes[]", route::ROUTE),
         (".listeners.tls.routes[].split[]", route::SPLIT),
         (".pools.app", pool::POOL),
@@ -73,19 +86,22 @@ fn full_shows_every_key() {
         (".pools.app.connect", connect::CONNECT),
         (".pools.app.outlier", outlier::OUTLIER),
         (".pools.app.queue", pool::QUEUE),
+        (".pools.app.quic_lb", quic_lb::QUIC_LB),
         (".pools.cache.balance", pool::BALANCE),
     ];
     for (table, keys) in tables {
         for key in keys {
             let path = format!("{table}.{key}");
-            // No listener has both `pool` and `routes`, no check is of every type.
-            let elsewhere = path.replace("edge", "tls").replace("app", "cache");
-            let found = shown.contains(&path) || shown.contains(&elsewhere);
+            // No listener has both `pool` and `routes`, no check is of every type, and so on.
+            let elsewhere = |listener, pool| path.replace("edge", listener).replace("app", pool);
+            let places =
+                [elsewhere("edge", "app"), elsewhere("tls", "cache"), elsewhere("quic", "quic")];
+            let found = places.iter().any(|path| shown.contains(path));
             assert!(found, "{path} is not in full.yaml");
         }
     }
     // The effective configuration knows the same keys.
-    let written = serde_json::to_string(&effective(&read(FULL))).unwrap();
+    let written = serde_json::to_string(&effective(&read(FULL), Secrets::Shown)).unwrap();
     let root = super::document::read(&written, &mut Report::default()).unwrap();
     let mut effective = BTreeSet::new();
     keys("", &root, &mut effective);
@@ -112,7 +128,7 @@ fn keys(path: &str, node: &Node, paths: &mut BTreeSet<String>) {
 
 #[test]
 fn shipped_files_have_no_warnings() {
-    for text in [MINIMAL, CHECKS, FULL, SNI] {
+    for text in [MINIMAL, CHECKS, FULL, SNI, UDP, QUIC] {
         assert_eq!(check_text(text, "shipped").unwrap().warnings, []);
     }
 }
@@ -120,7 +136,7 @@ fn shipped_files_have_no_warnings() {
 #[test]
 fn effective_hides_nothing_but_secrets() {
     let config = read(&FULL.replace("token_file: off", "token_file: /etc/pointsman/token"));
-    let value = serde_json::to_value(effective(&config)).unwrap();
+    let value = serde_json::to_value(effective(&config, Secrets::Shown)).unwrap();
     for (pointer, expected) in [
         ("/workers", "\"auto\""),
         ("/admin/token_file", "\"/etc/pointsman/token\""),
@@ -139,9 +155,55 @@ fn effective_hides_nothing_but_secrets() {
 
 #[test]
 fn effective_yaml_reads_back() {
-    let config = read(FULL);
-    let written = effective_yaml(&config).unwrap();
-    assert_eq!(read(&written), config, "{written}");
+    // A key that YAML would take for a number.
+    let key = "00112233445566778899001122334455";
+    let keyed = FULL.replace("key: off ", &format!("key: {key} "));
+    assert!(keyed.contains(key));
+    for text in [FULL, &keyed, UDP, QUIC] {
+        let config = read(text);
+        let written = effective_yaml(&config, Secrets::Shown).unwrap();
+        assert_eq!(read(&written), config, "{written}");
+        // What is written out has no effect that the file had not.
+        assert_eq!(check_text(&written, "effective").unwrap().warnings, [], "{written}");
+    }
+}
+
+#[test]
+fn a_key_is_shown_to_nobody_else() {
+    let key = "8f95f09245765f80256934e50c66207f";
+    let config = read(&QUIC.replace("key: off", &format!("key: {key}")));
+    let pool = config.pools.iter().find(|pool| &*pool.name == "shop-h3").unwrap();
+    let quic_lb = pool.quic_lb.as_ref().unwrap();
+    let secret = quic_lb.key.as_ref().unwrap();
+    assert_eq!((quic_lb::hex(secret.bytes()).as_str(), quic_lb.server_id_length), (key, 1));
+
+    let hidden = effective_yaml(&config, Secrets::Hidden).unwrap();
+    assert!(hidden.contains("key: hidden") && !hidden.contains(key), "{hidden}");
+    let error = parse(&hidden, "hidden").unwrap_err().to_string();
+    assert!(error.contains("quic_lb.key: not a key"), "{error}");
+    let shown = effective_yaml(&config, Secrets::Shown).unwrap();
+    assert!(shown.contains(key), "{shown}");
+
+    let debug = format!("{config:?} {config:#?}");
+    let byte = u8::from_str_radix(&key[..2], 16).unwrap();
+    assert!(debug.contains("key: Some(Secret)"), "{debug}");
+    assert!(!debug.contains(key) && !debug.contains(&format!("{byte}, ")), "{debug}");
+
+    // Nor where it is in the wrong place, or is none.
+    let (head, rest) = QUIC.split_once("    quic_lb:").unwrap();
+    let (_, tail) = rest.split_once("\n\n").unwrap();
+    for wrong in [
+        format!("{{ config: 0, key: {key}f }}"),
+        format!("{{ config: 0, key: [{key}] }}"),
+        format!("{{ config: 0, key: {{ hex: {key} }} }}"),
+        key.to_owned(),
+        format!("[{key}]"),
+    ] {
+        let text = format!("{head}    quic_lb: {wrong}\n{tail}");
+        let errors = parse(&text, "wrong").unwrap_err().to_string();
+        assert!(errors.contains(".quic_lb"), "{errors}");
+        assert!(!errors.contains(key), "{wrong}: {errors}");
+    }
 }
 
 #[test]
@@ -185,17 +247,19 @@ fn summary_is_a_table() {
     let expected = "\
 workers auto, max_connections auto, admin 127.0.0.1:9901
 
-LISTENER  BIND                            ROUTE                LEADS TO
-edge      [::]:8443                       everything else      app
-tls       [::]:443                        sni api.example.com  app
-                                          sni www.example.com  split: app 95, cache 5
-                                          sni old.example.com  reject
-                                          everything else      app
-cache     127.0.0.1:8080, 127.0.0.1:8081  everything else      cache
+LISTENER  BIND                            PROTOCOL           ROUTE                LEADS TO
+edge      [::]:8443                       tcp                everything else      app
+tls       [::]:443                        tcp                sni api.example.com  app
+                                                             sni www.example.com  split: app 95, cache 5
+                                                             sni old.example.com  reject
+                                                             everything else      app
+cache     127.0.0.1:8080, 127.0.0.1:8081  tcp                everything else      cache
+quic      [::]:443                        udp, 100000 flows  everything else      quic
 
 POOL   BALANCE               BACKENDS  WEIGHT  HEALTH         PANIC
 app    least_conn            2         2       tcp every 2s   0
 cache  maglev of five_tuple  2         2       http every 2s  0
+quic   least_conn            2         2       off            0
 ";
     // One condition, so that a line fits here.
     let first = FULL.find("        alpn:").expect("a route with every condition");

@@ -1,5 +1,5 @@
-//! Durations and sizes as the configuration writes them: `500ms`, `2s`, `10m`, `1h`; `1400`,
-//! `16KiB`, `64MiB`.
+//! Durations, sizes and rates as the configuration writes them: `500ms`, `2s`, `10m`, `1h`; `1400`,
+//! `16KiB`, `64MiB`; `100/s`.
 
 use std::fmt;
 use std::time::Duration;
@@ -111,9 +111,69 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Why a text is not a rate that is possible here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum RateFault {
+    #[error("{0} has no unit; write {1}/s")]
+    NoUnit(Quoted, String),
+    #[error("{0} is not a whole number a second; write it like 100/s")]
+    Form(Quoted),
+    #[error("{0} is out of range; {1} to {2} are possible")]
+    Range(Quoted, PerSecond, PerSecond),
+}
+
+/// Reads a number of something a second.
+pub fn parse_rate(text: &str) -> Result<u32, RateFault> {
+    let quoted = || Quoted::new(text);
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(RateFault::Form(quoted()));
+    }
+    if number.len() == text.len() {
+        return Err(RateFault::NoUnit(quoted(), super::error::printable(number, 20)));
+    }
+    let range = |_| RateFault::Range(quoted(), PerSecond(0), PerSecond(u32::MAX));
+    number.parse().map_err(range)
+}
+
+/// A rate, which [`parse_rate`] reads back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerSecond(pub u32);
+
+impl fmt::Display for PerSecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/s", self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates() {
+        for (text, rate, shown) in
+            [("100/s", 100, "100/s"), ("0/s", 0, "0/s"), ("4294967295/s", u32::MAX, "4294967295/s")]
+        {
+            assert_eq!(parse_rate(text), Ok(rate));
+            assert_eq!(PerSecond(rate).to_string(), shown);
+        }
+        for (text, expected) in [
+            ("", "is not a whole number a second"),
+            ("/s", "is not a whole number a second"),
+            ("1.5/s", "is not a whole number a second"),
+            ("-1/s", "is not a whole number a second"),
+            ("+1/s", "is not a whole number a second"),
+            ("100/m", "is not a whole number a second; write it like 100/s"),
+            ("100 /s", "is not a whole number a second"),
+            ("100", "has no unit; write 100/s"),
+            ("4294967296/s", "is out of range; 0/s to 4294967295/s are possible"),
+        ] {
+            let fault = parse_rate(text).unwrap_err().to_string();
+            assert!(fault.contains(expected), "{text}: {fault}");
+        }
+    }
 
     #[test]
     fn durations() {

@@ -7,7 +7,10 @@ use std::time::Duration;
 use super::document::{Kind, Node, brackets, colons, is_null};
 use super::error::{Hint, Position, Problem, Quoted, printable};
 use super::report::Report;
-use super::units::{Bytes, DurationFault, Short, SizeFault, parse_duration, parse_size};
+use super::units::{
+    Bytes, DurationFault, PerSecond, RateFault, Short, SizeFault, parse_duration, parse_rate,
+    parse_size,
+};
 use super::warning::Suspicion;
 use crate::limits::NAME_BYTES;
 
@@ -126,6 +129,14 @@ impl<'a> Value<'a> {
             self.error(Problem::MeantOff { text: Quoted::new(text) }, report);
         }
         meant
+    }
+
+    /// The value of a key, if this is a map that has it. Nothing is reported.
+    pub(super) fn key(&self, key: &'static str) -> Option<Value<'_>> {
+        let Kind::Map(entries) = &self.node.kind else { return None };
+        let entry = entries.iter().find(|entry| &*entry.key == key)?;
+        let path = Path { parent: Some(&self.path), step: Step::Key(key) };
+        Some(Value { node: &entry.value, path })
     }
 
     /// A map with known keys; unknown ones are reported.
@@ -303,6 +314,20 @@ impl<'a> Value<'a> {
         None
     }
 
+    /// Something a second, within `range`.
+    pub(super) fn rate(&self, range: RangeInclusive<u32>, report: &mut Report) -> Option<u32> {
+        let text = self.text("a rate", report)?;
+        let (min, max) = (PerSecond(*range.start()), PerSecond(*range.end()));
+        let out_of_range = || RateFault::Range(Quoted::new(text), min, max);
+        let fault = match parse_rate(text) {
+            Ok(rate) if range.contains(&rate) => return Some(rate),
+            Ok(_) | Err(RateFault::Range(..)) => out_of_range(),
+            Err(fault) => fault,
+        };
+        self.error(fault, report);
+        None
+    }
+
     /// One of a few words.
     pub(super) fn choice<T: Copy>(
         &self,
@@ -353,7 +378,12 @@ pub(super) struct Named<'a> {
 impl Named<'_> {
     /// Reports a key that is missing, at the name of what lacks it.
     pub(super) fn missing(&self, key: &'static str, example: &'static str, report: &mut Report) {
-        report.error(Some(self.at), self.value.path.text(), Problem::Missing { key, example });
+        self.error(Problem::Missing { key, example }, report);
+    }
+
+    /// Reports something of the whole, at its name.
+    pub(super) fn error(&self, problem: Problem, report: &mut Report) {
+        report.error(Some(self.at), self.value.path.text(), problem);
     }
 
     /// Warns of the whole, at its name.
@@ -375,10 +405,7 @@ impl Table<'_> {
     /// The value of a key, if the map has it.
     pub(super) fn get(&self, key: &'static str) -> Option<Value<'_>> {
         debug_assert!(self.keys.contains(&key), "`{key}` is read but not a known key");
-        let Kind::Map(entries) = &self.value.node.kind else { return None };
-        let entry = entries.iter().find(|entry| &*entry.key == key)?;
-        let path = Path { parent: Some(&self.value.path), step: Step::Key(key) };
-        Some(Value { node: &entry.value, path })
+        self.value.key(key)
     }
 
     /// Whether a key is absent, and no unknown key was taken for it.

@@ -100,6 +100,21 @@ pub enum Suspicion {
          its session forever; set one"
     )]
     EternalSessions,
+    #[error("`idle` is off: a vanished client holds its flow forever; set it")]
+    EternalFlows,
+    #[error("`flows` and `rate` are both off, so nothing is limited; write `per_source: off`")]
+    NothingLimited,
+    #[error("has no effect: only UDP listeners use this pool; remove it")]
+    KeyOfTcp,
+    #[error(
+        "with `udp.per_packet` no hello is read, so pool {pool}, which hashes `sni`, hashes \
+         `source`; write that there"
+    )]
+    NameHashPerPacket { pool: Quoted },
+    #[error("no UDP listener leads here, so no connection id is ever read; remove it")]
+    QuicLbWithoutUdp,
+    #[error("backends have a `server_id`, which only `quic_lb` reads; add that, or remove them")]
+    UselessServerId,
     #[error("backend {address} is this listener itself: connections go round in a circle")]
     Circle { address: Quoted },
     #[error(

@@ -1,6 +1,6 @@
 //! The words of the configuration that stand for one of a few values.
 
-use super::{LogFormat, LogLevel, OnDown, OnTimeout};
+use super::{LogFormat, LogLevel, OnDown, OnTimeout, Protocol};
 use crate::balance::PolicyKind;
 use crate::balance::key::KeyKind;
 
@@ -14,6 +14,9 @@ pub(super) const LOG_LEVELS: [(&str, LogLevel); 5] = [
 
 pub(super) const LOG_FORMATS: [(&str, LogFormat); 2] =
     [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+pub(super) const PROTOCOLS: [(&str, Protocol); 2] =
+    [("tcp", Protocol::Tcp), ("udp", Protocol::Udp)];
 
 pub(super) const ON_TIMEOUT: [(&str, OnTimeout); 2] =
     [("close", OnTimeout::Close), ("default", OnTimeout::Default)];

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::auth::{Peer, may_change};
 use super::resource::{PATHS, Resource};
 use super::{change, metrics, sessions, status};
-use crate::config::effective;
+use crate::config::{Secrets, effective};
 use crate::limits::{ADMIN_BODY, ADMIN_READ, ADMIN_RELOAD};
 use crate::snapshot::Snapshot;
 use crate::state::process::{Command, Phase};
@@ -76,7 +76,9 @@ where
         Resource::Live => text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
         Resource::Ready => ready(process),
         Resource::Status => json(StatusCode::OK, &status::status(process, &context.snapshot())),
-        Resource::Config => json(StatusCode::OK, &effective(&context.snapshot().config)),
+        Resource::Config => {
+            json(StatusCode::OK, &effective(&context.snapshot().config, Secrets::Hidden))
+        }
         Resource::Reload => reload(process).await,
         Resource::Backend { pool, backend } if reads => {
             match context.snapshot().backend(&pool, &backend) {

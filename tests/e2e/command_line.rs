@@ -50,8 +50,8 @@ fn check_tells_good_from_suspicious_from_wrong() {
     let expected = "\
 workers auto, max_connections auto, admin off
 
-LISTENER  BIND         ROUTE            LEADS TO
-edge      127.0.0.1:0  everything else  pool
+LISTENER  BIND         PROTOCOL  ROUTE            LEADS TO
+edge      127.0.0.1:0  tcp       everything else  pool
 
 POOL  BALANCE     BACKENDS  WEIGHT  HEALTH  PANIC
 pool  least_conn  1         1       off     0

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 
 use super::args::Explain;
 use super::{FAILED, complain};
-use crate::config::{self, Config, Hint, Quoted};
+use crate::config::{self, Config, Hint, Protocol, Quoted};
 use crate::health::State;
 use crate::limits::HELLO_MAX;
 use crate::route::HostPattern;
@@ -69,6 +69,11 @@ fn explain(
         let hint = Hint::new(listener, names, "see `pointsman check`");
         bail!("there is no listener {}; {hint}", Quoted::new(listener));
     };
+    if said.protocol == Protocol::Udp && matches!(sent, Sent::Bytes { .. }) {
+        bail!(
+            "--hello reads what a TCP client sends, and {listener} is for UDP; give --sni, --alpn"
+        );
+    }
     Ok(way::explain(said, &entrance.listener, sent, source))
 }
 

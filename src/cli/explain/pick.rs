@@ -9,6 +9,7 @@ use super::Source;
 use crate::address::Address;
 use crate::balance::PolicyKind;
 use crate::balance::key::{KeyKind, Tuple};
+use crate::config::Protocol;
 use crate::route::Split;
 use crate::snapshot::{Backend, Pool, Tried, split_key, split_pool};
 
@@ -21,6 +22,7 @@ const CANDIDATES: usize = 10;
 /// Both ends of the connection, as far as they are known.
 #[derive(Debug)]
 pub struct Peers {
+    pub protocol: Protocol,
     client: Client,
     /// `None` where the listener has several addresses, or one that stands for many.
     local: Option<SocketAddr>,
@@ -46,7 +48,7 @@ enum Lack {
 }
 
 impl Peers {
-    pub fn new(bind: &[Address], source: Option<Source>) -> Self {
+    pub fn new(protocol: Protocol, bind: &[Address], source: Option<Source>) -> Self {
         let unix = bind.iter().all(|address| address.ip().is_none());
         let client = match source {
             _ if unix => Client::Unix,
@@ -58,7 +60,7 @@ impl Peers {
             [address] => address.ip().filter(one),
             _ => None,
         };
-        Peers { client, local }
+        Peers { protocol, client, local }
     }
 
     /// What routes know of the client.
@@ -87,7 +89,7 @@ impl Peers {
             (KeyKind::FiveTuple, Client::Ip(_), None) => return Err(Lack::Local),
             (_, _, local) => local.unwrap_or(none),
         };
-        Ok(Tuple { protocol: 6, client, local, sni })
+        Ok(Tuple { protocol: self.protocol.number(), client, local, sni })
     }
 }
 
@@ -106,7 +108,7 @@ impl fmt::Display for Peers {
 pub fn of_pool(pool: &Pool, sni: Option<&str>, peers: &Peers) -> String {
     let policy = pool.spec.policy;
     if !policy.hashes() {
-        let how = how(policy);
+        let how = how(policy, peers.protocol);
         return format!("pool      {}, {policy}\nbackend   {how}{}", pool.name, candidates(pool));
     }
     let key = pool.spec.key;
@@ -120,7 +122,7 @@ pub fn of_pool(pool: &Pool, sni: Option<&str>, peers: &Peers) -> String {
     };
     let hash = key.hash(&connection, pool.hash_seed);
     let slot = pool.policy.slot(hash).map_or_else(String::new, |slot| format!(", slot {slot}"));
-    let key = key_line(key, &connection);
+    let key = key_line(key, peers.protocol, &connection);
     let key = format!("key       {key}: hash {hash:#018x}{slot}\n");
     let choices = choices(pool, hash);
     let Some((first, next)) = choices.split_first() else {
@@ -173,11 +175,11 @@ pub fn of_split(split: &Split, pools: &[Arc<Pool>], sni: Option<&str>, peers: &P
 /// What ends such a connection with `no_backend`.
 const NOTHING: &str = "none: every weight is 0 (no_backend)";
 
-fn key_line(key: KeyKind, connection: &Tuple<'_>) -> String {
+fn key_line(key: KeyKind, protocol: Protocol, connection: &Tuple<'_>) -> String {
     let client = connection.client.ip();
     match (key, connection.sni) {
         (KeyKind::FiveTuple, _) => {
-            format!("tcp {} to {}", connection.client, connection.local)
+            format!("{} {} to {}", protocol.name(), connection.client, connection.local)
         }
         (KeyKind::Sni, Some(name)) => name.to_owned(),
         (KeyKind::Sni, None) => format!("{client}, for want of a name"),
@@ -187,10 +189,13 @@ fn key_line(key: KeyKind, connection: &Tuple<'_>) -> String {
 }
 
 /// How a policy that does not hash picks.
-fn how(policy: PolicyKind) -> &'static str {
+fn how(policy: PolicyKind, protocol: Protocol) -> &'static str {
     match policy {
         PolicyKind::RoundRobin => "in turn, by weight, of\n",
         PolicyKind::Random => "at random, by weight, of\n",
+        PolicyKind::LeastConn if protocol == Protocol::Udp => {
+            "the one with the fewest flows for its weight, of\n"
+        }
         PolicyKind::LeastConn => "the one with the fewest sessions for its weight, of\n",
         PolicyKind::P2c => "the less loaded of two drawn at random from\n",
         PolicyKind::PeakEwma => "the quicker and less loaded of two drawn at random from\n",

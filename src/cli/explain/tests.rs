@@ -139,6 +139,69 @@ backend   one of
     assert!(answer(ROUTES, "local", &none, "10.0.0.1").contains("source    none: clients of a"));
 }
 
+const UDP: &str = "
+listeners:
+  h3:
+    bind: 192.0.2.1:443
+    protocol: udp
+    routes:
+      - { sni: old.example.com, action: reject }
+      - { sni: older.example.com, action: reset }
+      - { sni: a.example.com, pool: hashed }
+      - { alpn: h3, pool: least }
+pools:
+  hashed: { balance: maglev, backends: [10.0.0.1:443, 10.0.0.2:443] }
+  least: { backends: [10.0.0.1:443] }
+";
+
+#[test]
+fn a_flow_of_udp() {
+    let expected = "\
+listener  h3 on 192.0.2.1:443, a flow of udp
+hello     sni a.example.com, alpn none
+source    192.0.2.7:5
+
+ROUTE      CONDITIONS
+routes[0]  sni old.example.com    no: another sni
+routes[1]  sni older.example.com  no: another sni
+routes[2]  sni a.example.com      matches
+
+pool      hashed, maglev of five_tuple
+key       udp 192.0.2.7:5 to 192.0.2.1:443: hash ";
+    let got = answer(UDP, "h3", &said("a.example.com", &[]), "192.0.2.7:5");
+    let (head, tail) = got.split_at(expected.len());
+    assert_eq!(head, expected);
+    // The protocol is part of the key.
+    let tcp = answer(
+        &UDP.replace("    protocol: udp\n", ""),
+        "h3",
+        &said("a.example.com", &[]),
+        "192.0.2.7:5",
+    );
+    let (_, of_tcp) = tcp.split_once("hash ").unwrap();
+    assert_ne!(tail.lines().next(), of_tcp.lines().next());
+
+    let dropped = "dropped; over UDP nothing tells the client (rejected)\n";
+    for (sni, alpn, expected) in [
+        ("old.example.com", "x", dropped),
+        ("older.example.com", "x", dropped),
+        ("b.example.com", "x", "\ndropped: no route (no_route)\n"),
+        (
+            "b.example.com",
+            "h3",
+            "the fewest flows for its weight, of\n          10.0.0.1:443, weight 1\n",
+        ),
+    ] {
+        let got = answer(UDP, "h3", &said(sni, &[alpn]), "");
+        assert!(got.ends_with(expected), "{got}");
+    }
+
+    let config = config::parse(UDP, "test").unwrap();
+    let error = explain(config, "h3", &hello("openssl-3.0"), None).unwrap_err().to_string();
+    let expected = "--hello reads what a TCP client sends, and h3 is for UDP; give --sni, --alpn";
+    assert_eq!(error, expected);
+}
+
 #[test]
 fn hellos_as_bytes() {
     let line = |listener: &str, sent: &Sent| {

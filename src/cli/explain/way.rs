@@ -6,7 +6,7 @@ use super::super::table::{Align, Table, fit};
 use super::Source;
 use super::hello::{self, Known, Sent};
 use super::pick::{self, Peers};
-use crate::config::{self, conditions};
+use crate::config::{self, Protocol, conditions};
 use crate::route::{Condition, Request};
 use crate::snapshot::{Lead, Listener};
 use crate::state::Termination;
@@ -25,13 +25,17 @@ pub fn explain(
     source: Option<Source>,
 ) -> String {
     let binds: Vec<String> = said.bind.iter().map(ToString::to_string).collect();
-    let peers = Peers::new(&said.bind, source);
+    let peers = Peers::new(said.protocol, &said.bind, source);
     let (read, known) = hello::read(sent, listener.reads_hello, &listener.preread);
-    let mut out = format!("listener  {} on {}\n", said.name, binds.join(", "));
+    let (protocol, ended) = match said.protocol {
+        Protocol::Tcp => ("", "closed"),
+        Protocol::Udp => (", a flow of udp", "dropped"),
+    };
+    let mut out = format!("listener  {} on {}{protocol}\n", said.name, binds.join(", "));
     push(&mut out, format_args!("hello     {read}\n"));
     push(&mut out, format_args!("source    {peers}\n"));
     let Some(known) = known else {
-        push(&mut out, format_args!("\nclosed before any route\n"));
+        push(&mut out, format_args!("\n{ended} before any route\n"));
         return out;
     };
     let request = Request { sni: known.sni.as_deref(), alpn: &known.alpn, source: peers.source() };
@@ -40,7 +44,7 @@ pub fn explain(
     match found.and_then(|index| listener.actions.get(index)) {
         Some(lead) => out.push_str(&follow(lead, &known, &peers)),
         None => {
-            push(&mut out, format_args!("closed: no route ({})\n", Termination::NoRoute.name()))
+            push(&mut out, format_args!("{ended}: no route ({})\n", Termination::NoRoute.name()))
         }
     }
     out
@@ -90,6 +94,9 @@ fn follow(lead: &Lead, known: &Known, peers: &Peers) -> String {
     match lead {
         Lead::Pool(pool) => pick::of_pool(pool, known.sni.as_deref(), peers),
         Lead::Split(split, pools) => pick::of_split(split, pools, known.sni.as_deref(), peers),
+        Lead::Reject | Lead::Reset if peers.protocol == Protocol::Udp => {
+            format!("dropped; over UDP nothing tells the client ({termination})\n")
+        }
         Lead::Reject if known.tls => {
             format!("rejected with the TLS alert unrecognized_name ({termination})\n")
         }

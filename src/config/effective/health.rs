@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{OffOr, Scalar, off_or, short, text};
 use crate::config::health::Statuses;
+use crate::config::quic_lb::hex;
 use crate::config::{Exchange, HealthCheck, Http, Probe, Tls};
 
 /// Keys that the type of check does not have are left out, as the file must.
@@ -86,7 +87,7 @@ impl FileBytes {
         let plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\r' | b'\n' | b'\t');
         match str::from_utf8(bytes) {
             Ok(text) if bytes.iter().all(plain) && text != "off" => FileBytes::Text(text.into()),
-            _ => FileBytes::Hex { hex: bytes.iter().map(|byte| format!("{byte:02x}")).collect() },
+            _ => FileBytes::Hex { hex: hex(bytes) },
         }
     }
 }

@@ -5,11 +5,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pointsman::config;
+use pointsman::config::{self, Secrets};
 
 fuzz_target!(|text: &str| match config::parse(text, "fuzz") {
     Ok(parsed) => {
-        let written = serde_json::to_string(&config::effective(&parsed)).expect("plain values");
+        let written = serde_json::to_string(&config::effective(&parsed, Secrets::Shown))
+            .expect("plain values");
         assert_eq!(config::parse(&written, "effective").expect("reads back"), parsed);
     }
     Err(errors) => {
