@@ -39,6 +39,9 @@ pub const HANDOVERS: usize = 1024;
 /// Connection ids of QUIC that the process knows the backend of, the latest; 13 MB at most.
 pub const CONNECTION_IDS: usize = 1 << 17;
 
+/// Sources or connection ids that one call forgets before others get the lock.
+pub const FORGET_BATCH: usize = 64;
+
 /// Sources of a UDP listener whose flows and datagrams are counted, where they have limits.
 pub const SOURCES: usize = 1 << 20;
 

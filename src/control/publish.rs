@@ -18,8 +18,7 @@ use crate::config::{self, AccessLog, Config, MaxConnections, Protocol};
 use crate::flow::Limits;
 use crate::health::State;
 use crate::limits::{COMMANDS, READY_DESCRIPTORS_SHARE, RESERVED_DESCRIPTORS};
-use crate::net::listen::{self, Bound};
-use crate::net::datagram;
+use crate::net::{datagram, listen};
 use crate::snapshot::{self, Backend, Entrance, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
 use crate::state::{AdminState, BackendState, Change, LogMessage, Phase, Process};
@@ -337,9 +336,9 @@ fn bind(
     let (protocol, v6_only) = (listener.protocol, listener.v6_only);
     if let (Protocol::Udp, Some(ip)) = (protocol, address.ip()) {
         let buffer = listener.udp.receive_buffer;
-        let Bound { local, fds, file } =
-            datagram::bind(ip, v6_only, workers, buffer).map_err(fault)?;
-        return Ok(ListenSocket::new(address.clone(), protocol, v6_only, local, fds, file));
+        let bound = datagram::bind::bind(ip, v6_only, workers, buffer).map_err(fault)?;
+        let local = Address::Ip(bound.local);
+        return Ok(ListenSocket::new(address.clone(), protocol, v6_only, local, bound.fds, None));
     }
     let bound = listen::bind(address, v6_only, workers).map_err(fault)?;
     if address.ip().is_some() {

@@ -16,7 +16,7 @@ use super::access_sink::Sink;
 use crate::config::AccessLog;
 use crate::limits::{ACCESS_LOG_BUFFER, FLOOD_RECORDS_PER_SECOND};
 use crate::repeat::Repeat;
-use crate::state::{LogMessage, Process, Record, Termination};
+use crate::state::{LogMessage, Process, Record};
 
 /// How often a target that could not be opened is tried again, and a failure is repeated.
 const RETRY: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use super::server_ids::ServerIds;
 use super::pool::{Backend, Member, Pool};
 use super::{Entrance, Lead, ListenSocket, Listener, Snapshot};
 use crate::balance::{self, BuildError, Policy};
@@ -70,6 +71,7 @@ fn build_listener(
         sources: listener.limits.per_source.map(|limits| sources(&limits, &state)),
         preread: listener.preread,
         reads_hello,
+        knows_server_ids: actions.iter().flat_map(Lead::pools).any(|p| p.server_ids.is_some()),
         routes,
         actions,
         state,
@@ -126,6 +128,9 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         connect: pool.connect,
         ready: pool.ready,
         replay_hello: pool.replay_hello,
+        server_ids: pool.quic_lb.as_ref().and_then(|quic_lb| {
+            ServerIds::new(quic_lb, keyed.iter().map(|(_, backend)| *backend))
+        }),
         health: pool.health.clone(),
         slow_start: pool.slow_start,
         on_down: pool.on_down,

@@ -4,6 +4,7 @@ mod build;
 mod pool;
 
 mod pick;
+mod server_ids;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -67,6 +68,8 @@ pub struct Listener {
     pub preread: Preread,
     /// Whether anything needs the hello to be read.
     pub reads_hello: bool,
+    /// Whether backends name themselves in connection ids of QUIC.
+    pub knows_server_ids: bool,
     /// The conditions of its routes.
     pub routes: Routes,
     /// Where each route leads.
@@ -76,6 +79,11 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// Whether QUIC connections are told from other datagrams here.
+    pub fn speaks_quic(&self) -> bool {
+        self.reads_hello || self.knows_server_ids
+    }
+
     /// The pools its routes lead to, in order, each once.
     pub fn pools(&self) -> Vec<&Arc<Pool>> {
         let mut pools: Vec<&Arc<Pool>> = Vec::new();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::server_ids::ServerIds;
 use crate::balance::{Policy, Spec};
 use crate::config::{Connect, HealthCheck, OnDown, Outlier, PanicThreshold, Queueing, Ready};
 use crate::health::State;
@@ -45,6 +46,8 @@ pub struct Pool {
     pub ready: Ready,
     /// Whether a hello whose backend ends the connection without a byte goes to another one.
     pub replay_hello: bool,
+    /// Which of them made a connection id of QUIC, where they say so in it.
+    pub(super) server_ids: Option<ServerIds>,
     /// Active checks.
     pub health: Option<HealthCheck>,
     /// How long a backend that has come up gets less than its share.

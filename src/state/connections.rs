@@ -2,7 +2,6 @@
 //! Any worker learns and asks, at handshakes and new addresses only. Bounded: the ids learned
 //! longest ago are forgotten.
 
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;

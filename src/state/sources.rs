@@ -1,6 +1,5 @@
 //! What each source of a UDP listener takes, whichever worker its datagrams come to.
 
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

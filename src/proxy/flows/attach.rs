@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::accept::is_shortage;
 use super::super::place::{Place, met_ahead};
 use super::door::Door;
 use super::flow::{Flow, Stage, Way};
@@ -13,7 +14,7 @@ use crate::balance::key::Tuple;
 use crate::flow::{FlowId, Key};
 use crate::health::State;
 use crate::health::outlier::Failure;
-use crate::net::datagram::{Refusal, is_shortage};
+use crate::net::datagram::Trouble;
 use crate::snapshot::{Pick, Pool, Tried};
 use crate::state::{AttemptOutcome, BackendState, ConnectFailure, Lease, Termination};
 
@@ -135,10 +136,12 @@ impl Door {
         if is_shortage(error) {
             gear.worker.warn_of_shortage(&self.listener.name, error);
         }
-        let refusal = Refusal::of(error);
-        let failure = refusal.map_or(ConnectFailure::Other, failure);
+        let failure = match Trouble::of(error) {
+            _ if error.kind() == io::ErrorKind::AddrNotAvailable => ConnectFailure::LocalPorts,
+            trouble => failure(trouble),
+        };
         backend.connect_failed(gear.worker.index, failure);
-        if refusal.is_some() {
+        if matches!(failure, ConnectFailure::Refused | ConnectFailure::Unreachable) {
             met_ahead(pool, backend, Err(Failure::Connect), &gear.worker.process);
         }
         if let Some(flow) = self.table.get_mut(id) {
@@ -176,19 +179,19 @@ impl Door {
     }
 
     /// The kernel says that the backend of a lane does not take datagrams.
-    pub(super) fn refused(&mut self, gear: &mut Gear, lane: LaneId, refusal: Refusal) {
+    pub(super) fn refused(&mut self, gear: &mut Gear, lane: LaneId, trouble: Trouble) {
         let (worker, process) = (gear.worker.index, gear.worker.process.clone());
         let Some(known) = gear.lanes.get_mut(lane) else { return };
         known.refusals = known.refusals.wrapping_add(1);
         let (backend, user) = (known.backend.clone(), known.user);
-        backend.connect_failed(worker, failure(refusal));
+        backend.connect_failed(worker, failure(trouble));
         let pool = gear.worker.pool(&backend.pool);
         let flow = match user {
             User::Flow(id) => self.table.get_mut(id),
             User::Senders(_) | User::Resting => None,
         };
         match flow {
-            Some(flow) => flow.refused(pool.as_deref(), refusal, &process),
+            Some(flow) => flow.refused(pool.as_deref(), failure(trouble), &process),
             None => {
                 if let Some(pool) = pool {
                     met_ahead(&pool, &backend, Err(Failure::Connect), &process);
@@ -202,21 +205,22 @@ impl Flow {
     fn refused(
         &mut self,
         pool: Option<&Pool>,
-        refusal: Refusal,
+        failure: ConnectFailure,
         process: &crate::state::Process,
     ) {
         let Stage::Relay(way) = &self.stage else { return };
         let outlier = pool.and_then(|pool| pool.outlier.as_ref());
         way.place.failed(Failure::Connect, outlier, process);
-        let outcome = AttemptOutcome::Failed(failure(refusal));
+        let outcome = AttemptOutcome::Failed(failure);
         let backend = way.place.lease.backend().name();
         self.account.attempted(&backend, outcome, way.since.elapsed());
     }
 }
 
-fn failure(refusal: Refusal) -> ConnectFailure {
-    match refusal {
-        Refusal::Refused => ConnectFailure::Refused,
-        Refusal::Unreachable => ConnectFailure::Unreachable,
+fn failure(trouble: Trouble) -> ConnectFailure {
+    match trouble {
+        Trouble::Refused => ConnectFailure::Refused,
+        Trouble::Unreachable => ConnectFailure::Unreachable,
+        Trouble::TryAgain | Trouble::TooLarge | Trouble::Other => ConnectFailure::Other,
     }
 }

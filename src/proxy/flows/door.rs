@@ -1,7 +1,6 @@
 //! A listening UDP socket with its flows.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +9,7 @@ use super::super::accept::Place as ProcessPlace;
 use super::super::account::Account;
 use super::super::session::{Refusal as Refused, route};
 use super::super::worker::Enrolled;
+use super::cargo::{Cargo, reason};
 use super::flow::{Flow, Held, Stage};
 use super::lanes::{LaneId, User};
 use super::Gear;
@@ -17,8 +17,7 @@ use crate::address::Address;
 use crate::balance::key::Tuple;
 use crate::config::Protocol;
 use crate::flow::{FlowId, Key, Table};
-use crate::limits::LANE_READS;
-use crate::net::datagram::{Fault, Listening, Message, Refusal, Train};
+use crate::net::datagram::{Arrival, Listening, Trouble};
 use crate::snapshot::{ListenSocket, Listener};
 use crate::state::{Direction, DropReason, Termination};
 use crate::wire::ClientHello;
@@ -50,7 +49,7 @@ impl Door {
             index,
             table: Table::new(Instant::now()),
             listening,
-            pub(super) unread: VecDeque::new(),
+            unread: VecDeque::new(),
             kernel_drops: 0,
         }
     }
@@ -58,36 +57,32 @@ impl Door {
     /// Takes what waits at the listening socket, as much as fits into the worker's buffers.
     pub fn take(&mut self, gear: &mut Gear, now: Instant) {
         let mut batch = std::mem::take(&mut gear.batch);
-        match self.listening.recv(&mut batch) {
-            Ok(()) => {
-                for message in batch.messages() {
-                    self.arrive(gear, &message, now);
-                }
-            }
-            // An error on a socket that is connected to nobody is about what was sent before.
+        match self.listening.receive(&mut batch) {
+            Ok(arrivals) => arrivals.for_each(|arrival| self.arrive(gear, &arrival, now)),
+            // It is gone with being told: the socket works on.
             Err(error) => tracing::debug!(listener = %self.listener.name, %error, "receiving"),
         }
         gear.batch = batch;
     }
 
-    fn arrive(&mut self, gear: &mut Gear, message: &Message<'_>, now: Instant) {
-        let local = message.local.unwrap_or_else(|| self.bound().ip());
-        let key = Key::new(message.client, local);
+    fn arrive(&mut self, gear: &mut Gear, arrival: &Arrival<'_>, now: Instant) {
+        let local = arrival.local.unwrap_or_else(|| self.bound().ip());
+        let key = Key::new(arrival.client, local);
         let each = self.listener.udp.per_packet
             || self.listener.udp.requests.is_some()
             || self.listener.sources.is_some()
             || self.listener.reads_hello;
-        if each && message.train.count() > 1 {
-            for datagram in message.train.datagrams() {
-                self.arrive_as(gear, &key, Train::one(datagram), now);
+        if each || arrival.train.count() == 1 {
+            for datagram in arrival.train.datagrams() {
+                self.arrive_as(gear, &key, Cargo::One(datagram), now);
             }
         } else {
-            self.arrive_as(gear, &key, message.train, now);
+            self.arrive_as(gear, &key, Cargo::Several(arrival.train), now);
         }
     }
 
-    fn arrive_as(&mut self, gear: &mut Gear, key: &Key, train: Train<'_>, now: Instant) {
-        let count = train.count();
+    fn arrive_as(&mut self, gear: &mut Gear, key: &Key, cargo: Cargo<'_>, now: Instant) {
+        let count = cargo.count();
         let client = key.client().ip();
         if self.listener.sources.as_ref().is_some_and(|sources| !sources.admits(client, now)) {
             return self.dropped(gear, DropReason::Rate, count);
@@ -95,36 +90,46 @@ impl Door {
         let known = if self.listener.udp.per_packet { None } else { self.table.find(key) };
         let known = known.filter(|&id| !self.is_ordered_to_end(gear, id));
         match known {
-            Some(id) => self.pass(gear, id, key, train, now),
-            None => self.welcome(gear, key, train, now),
+            Some(id) => self.pass(gear, id, key, cargo, now),
+            None => self.welcome(gear, key, cargo, now),
         }
     }
 
     /// Datagrams of a flow that is there.
-    fn pass(&mut self, gear: &mut Gear, id: FlowId, key: &Key, train: Train<'_>, now: Instant) {
+    fn pass(&mut self, gear: &mut Gear, id: FlowId, key: &Key, cargo: Cargo<'_>, now: Instant) {
         self.table.touch(id, now);
         match self.table.get(id).map(|flow| &flow.stage) {
             Some(Stage::Relay(_)) => {
                 self.follow(gear, id, key, now);
-                self.send(gear, id, key, train, now);
+                self.send(gear, id, key, cargo, now);
             }
-            Some(Stage::Preread(_)) => self.read(gear, id, key, train, now),
+            Some(Stage::Preread(_)) => self.read(gear, id, key, cargo, now),
             Some(Stage::Arriving) | None => {}
         }
     }
 
     /// The first datagrams of a flow.
-    fn welcome(&mut self, gear: &mut Gear, key: &Key, train: Train<'_>, now: Instant) {
+    fn welcome(&mut self, gear: &mut Gear, key: &Key, cargo: Cargo<'_>, now: Instant) {
         match self.open(gear, key, now) {
-            Some(id) if self.listener.reads_hello => self.greet(gear, id, key, train, now),
-            Some(id) => {
-                if self.lead(gear, id, key, None, now) {
-                    self.send(gear, id, key, train, now);
-                } else {
-                    self.dropped(gear, DropReason::Flow, train.count());
-                }
-            }
-            None => self.dropped(gear, DropReason::Flow, train.count()),
+            Some(id) if self.listener.speaks_quic() => self.greet(gear, id, key, cargo, now),
+            Some(id) => self.start(gear, id, key, cargo, now),
+            None => self.dropped(gear, DropReason::Flow, cargo.count()),
+        }
+    }
+
+    /// Routes a flow of which nothing is to be read, and sends its first datagrams.
+    pub(super) fn start(
+        &mut self,
+        gear: &mut Gear,
+        id: FlowId,
+        key: &Key,
+        cargo: Cargo<'_>,
+        now: Instant,
+    ) {
+        if self.lead(gear, id, key, None, now) {
+            self.send(gear, id, key, cargo, now);
+        } else {
+            self.dropped(gear, DropReason::Flow, cargo.count());
         }
     }
 
@@ -147,7 +152,7 @@ impl Door {
         };
         let stage = Stage::Arriving;
         let (requests, responses, quic, connection) = (0, 0, false, None);
-        let flow = Flow { account, stage, requests, responses, quic, connection, held };
+        let flow = Flow { account, stage, requests, responses, quic, connection, _held: held };
         Some(if self.listener.udp.per_packet {
             self.table.insert_detached(*key, flow, now)
         } else {
@@ -189,7 +194,7 @@ impl Door {
             None => return Err(Termination::Overload),
         };
         let enrolled = Enrolled::new(&gear.worker, account.entry());
-        Ok(Held { enrolled, listener, process, source: source.map(Box::new) })
+        Ok((enrolled, listener, process, source.map(Box::new)))
     }
 
     /// Ends the flow that is least missed, but not `kept`; false if there is none.
@@ -234,27 +239,29 @@ impl Door {
         gear: &mut Gear,
         id: FlowId,
         key: &Key,
-        train: Train<'_>,
+        cargo: Cargo<'_>,
         now: Instant,
     ) {
         for _ in 0..crate::limits::ATTEMPTS_MAX {
             let Some(flow) = self.table.get_mut(id) else { return };
             let Some(lane_id) = flow.way().map(|way| way.lane) else { return };
             let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
-            match lane.upstream.send(train) {
-                Ok(()) => {
-                    flow.passed(Direction::In, train.count(), train.bytes().len() as u64);
+            lane.in_a_row = 0;
+            match cargo.send(&lane.upstream) {
+                Ok(sent) => {
+                    flow.passed(Direction::In, sent.count, sent.bytes);
+                    self.dropped(gear, DropReason::SendBuffer, sent.lost);
                     return self.sent(gear, id);
                 }
                 // What is pending there is of a datagram before: this one has not been sent.
-                Err(Fault::Refusal(refusal)) => {
-                    self.refused(gear, lane_id, refusal);
+                Err(trouble @ (Trouble::Refused | Trouble::Unreachable)) => {
+                    self.refused(gear, lane_id, trouble);
                     self.follow(gear, id, key, now);
                 }
-                Err(fault) => return self.dropped(gear, reason(fault), train.count()),
+                Err(trouble) => return self.dropped(gear, reason(trouble), cargo.count()),
             }
         }
-        self.dropped(gear, DropReason::Backend, train.count());
+        self.dropped(gear, DropReason::Backend, cargo.count());
     }
 
     fn sent(&mut self, gear: &mut Gear, id: FlowId) {
@@ -270,48 +277,51 @@ impl Door {
         }
     }
 
-    /// Takes what waits at a socket to a backend, and answers the client.
+    /// Takes what waits at a socket to a backend, and answers the client. What does not fit into
+    /// the worker's buffers is reported again.
     pub fn answer(&mut self, gear: &mut Gear, lane_id: LaneId, now: Instant) {
-        for _ in 0..LANE_READS {
-            let mut batch = std::mem::take(&mut gear.batch);
-            let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
-            let user = lane.user;
-            let received = lane.upstream.recv(&mut batch);
-            match received {
-                Ok(()) => {
-                    for train in batch.trains() {
-                        self.hand_back(gear, user, train, now);
-                    }
+        let mut batch = std::mem::take(&mut gear.batch);
+        let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
+        let user = lane.user;
+        match lane.upstream.receive(&mut batch) {
+            Ok(trains) => {
+                for train in trains {
+                    self.hand_back(gear, user, Cargo::Several(train), now);
                 }
-                Err(Fault::Nothing) => {}
-                Err(Fault::Refusal(refusal)) => self.refused(gear, lane_id, refusal),
-                Err(_) => {}
+                gear.lanes.received(lane_id);
             }
-            let more = batch.is_full();
-            gear.batch = batch;
-            if !more {
-                return;
-            }
+            Err(error) => match Trouble::of(&error) {
+                trouble @ (Trouble::Refused | Trouble::Unreachable) => {
+                    self.refused(gear, lane_id, trouble);
+                }
+                // What was told is gone: the socket works on.
+                Trouble::TryAgain | Trouble::TooLarge | Trouble::Other => {}
+            },
         }
+        gear.batch = batch;
     }
 
-    fn hand_back(&mut self, gear: &mut Gear, user: User, train: Train<'_>, now: Instant) {
+    fn hand_back(&mut self, gear: &mut Gear, user: User, cargo: Cargo<'_>, now: Instant) {
         let User::Flow(id) = user else {
-            return self.dropped(gear, DropReason::Unexpected, train.count());
+            return self.dropped(gear, DropReason::Unexpected, cargo.count());
         };
         let Some(key) = self.table.flow(id).map(|flow| flow.key) else {
-            return self.dropped(gear, DropReason::Unexpected, train.count());
+            return self.dropped(gear, DropReason::Unexpected, cargo.count());
         };
-        self.learn(gear, id, train, now);
-        let sent = self.listening.send(key.client(), key.local(), train);
+        self.learn(gear, id, cargo, now);
+        let sent = cargo.send_back(&self.listening, key.client(), key.local());
         self.table.answered(id, now);
         let Some(flow) = self.table.get_mut(id) else { return };
         flow.answered(now);
         match sent {
-            Ok(()) => flow.passed(Direction::Out, train.count(), train.bytes().len() as u64),
-            Err(fault) => {
-                flow.responses = flow.responses.saturating_add(train.count());
-                self.dropped(gear, reason(fault), train.count());
+            Ok(sent) => {
+                flow.passed(Direction::Out, sent.count, sent.bytes);
+                flow.responses = flow.responses.saturating_add(sent.lost);
+                self.dropped(gear, DropReason::SendBuffer, sent.lost);
+            }
+            Err(trouble) => {
+                flow.responses = flow.responses.saturating_add(cargo.count());
+                self.dropped(gear, reason(trouble), cargo.count());
             }
         }
         let Some(flow) = self.table.get(id) else { return };
@@ -385,7 +395,15 @@ impl Door {
     }
 
     pub(super) fn dropped(&self, gear: &Gear, reason: DropReason, count: u32) {
+        if count == 0 {
+            return;
+        }
         self.listener.state.dropped(gear.worker.index, reason, u64::from(count));
+    }
+
+    /// Has another configuration of its listener from now on.
+    pub fn replace(&mut self, listener: &Arc<Listener>) {
+        self.listener = listener.clone();
     }
 
     /// Adds what the kernel has dropped since the last time to the counters.

@@ -23,17 +23,12 @@ pub(super) struct Flow {
     pub quic: bool,
     /// The last one learned.
     pub connection: Option<ConnectionId>,
-    pub held: Held,
+    pub _held: Held,
 }
 
-/// What it counts against.
-pub(super) struct Held {
-    pub enrolled: Enrolled,
-    pub listener: FlowPlace,
-    pub process: ProcessPlace,
-    /// Where clients have limits.
-    pub source: Option<Box<SourcePlace>>,
-}
+/// What it counts against: the worker's roll, its listener, the process, and its source where those
+/// have limits.
+pub(super) type Held = (Enrolled, FlowPlace, ProcessPlace, Option<Box<SourcePlace>>);
 
 /// How far it has come.
 pub(super) enum Stage {

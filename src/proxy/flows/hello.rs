@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::limits::{PREREAD_DATAGRAMS, hello_cost};
-use crate::net::datagram::Train;
 use crate::state::Process;
-use crate::wire::quic::{Answer, ConnectionId, InitialReader};
+use crate::wire::quic::initial::Answer;
+use crate::wire::quic::{ConnectionId, InitialReader};
 
 /// An unfinished hello. What it holds counts in `preread.total_bytes`.
 pub(super) struct Hello {
@@ -42,8 +42,8 @@ impl Hello {
     }
 
     /// Those, the oldest first.
-    pub fn trains(&self) -> impl Iterator<Item = Train<'_>> {
-        self.datagrams.iter().map(|datagram| Train::one(datagram))
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        self.datagrams.iter().map(|datagram| &**datagram)
     }
 
     /// The connection id that the client chose for the server, until the server chooses one.

@@ -16,6 +16,9 @@ use crate::limits::LANES_RESTING;
 use crate::net::datagram::Upstream;
 use crate::state::BackendState;
 
+/// So many receives in a row are a burst: no answers to single questions.
+const BURST: u8 = 4;
+
 /// Which lane: its slot, and how many lanes that had before. Also what epoll says of its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LaneId(u64);
@@ -59,8 +62,8 @@ pub(super) struct Lane {
     pub user: User,
     /// How often the kernel has said that the backend does not take datagrams.
     pub refusals: u32,
-    /// More than one datagram was waiting when it was last looked at.
-    pub busy: bool,
+    /// How often something came since something was last sent.
+    pub in_a_row: u8,
 }
 
 /// All lanes of a worker.
@@ -138,6 +141,15 @@ impl Lanes {
         self.open(door, flow, backend)
     }
 
+    /// Datagrams were received. Where they come in bursts, they are taken in bursts.
+    pub fn received(&mut self, id: LaneId) {
+        let Some(lane) = self.get_mut(id) else { return };
+        lane.in_a_row = lane.in_a_row.saturating_add(1);
+        if lane.in_a_row >= BURST {
+            lane.upstream.expect_bursts();
+        }
+    }
+
     /// A flow has no more use for it; `clean` if nothing more can come for that flow.
     pub fn leave(&mut self, id: LaneId, clean: bool) {
         let Some(lane) = self.get_mut(id) else { return };
@@ -185,7 +197,7 @@ impl Lanes {
         let id = LaneId::new(index, generation);
         self.watch.get_ref().add(&upstream, id.0)?;
         let backend = backend.clone();
-        let lane = Lane { upstream, backend, door, user, refusals: 0, busy: false };
+        let lane = Lane { upstream, backend, door, user, refusals: 0, in_a_row: 0 };
         if self.free.pop().is_none() {
             self.slots.push(Slot::default());
         }

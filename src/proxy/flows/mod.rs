@@ -11,6 +11,7 @@
 //! share; only those of an unfinished QUIC hello are kept.
 
 mod attach;
+mod cargo;
 mod door;
 mod flow;
 mod hello;
@@ -31,11 +32,11 @@ use tokio::time::sleep_until;
 use self::door::Door;
 use self::lanes::{LaneId, Lanes};
 use super::worker::Worker;
-use crate::limits::{DATAGRAM_TURNS, DOOR_EVENTS};
+use crate::limits::DATAGRAM_TURNS;
 use crate::net::datagram::{Batch, Listening};
 use crate::snapshot::{ListenSocket, Listener};
 use crate::state::Termination;
-use crate::sys::datagram::Epoll;
+use crate::sys::epoll::{Epoll, Events};
 
 /// The epoll instance that all datagram sockets of a worker are in.
 type Watch = AsyncFd<Epoll>;
@@ -109,15 +110,16 @@ struct Loop {
 
 impl Loop {
     fn new(worker: &Rc<Worker>) -> io::Result<Self> {
-        let watch = Rc::new(crate::sys::event::watch(Epoll::new()?)?);
+        let watch = Rc::new(Epoll::new()?.register()?);
         let lanes = Lanes::new(watch.clone());
-        let gear = Gear { worker: worker.clone(), lanes, batch: Batch::new(), closing: false };
+        let gear = Gear { worker: worker.clone(), lanes, batch: Batch::default(), closing: false };
         Ok(Loop { watch, gear, doors: Vec::new(), drops_due: None })
     }
 
     async fn run(mut self, worker: Rc<Worker>) {
         let watch = self.watch.clone();
         let far = || tokio::time::Instant::now() + Duration::from_secs(3600);
+        let mut events = Events::default();
         let mut timer = pin!(sleep_until(far()));
         loop {
             if let Some(due) = self.due()
@@ -136,21 +138,20 @@ impl Loop {
                 () = worker.roll.ordered() => self.each_door(|door, gear| door.end_ordered(gear)),
                 () = timer.as_mut() => timer.as_mut().reset(far()),
             }
-            self.turn().await;
+            self.turn(&mut events).await;
         }
     }
 
     /// Serves the sockets until nothing waits at any.
-    async fn turn(&mut self) {
+    async fn turn(&mut self, events: &mut Events) {
         for turns in 1_u32.. {
-            let mut events = [0; DOOR_EVENTS];
-            let ready = self.watch.get_ref().wait(&mut events).unwrap_or(0);
-            let now = Instant::now();
-            for &event in &events[..ready] {
-                self.serve(event, now);
-            }
+            let watch = self.watch.clone();
+            // Only a signal keeps it from being told, and then it is told again.
+            let Ok(ready) = watch.get_ref().wait(events) else { continue };
+            let (now, none) = (Instant::now(), ready.len() == 0);
+            ready.for_each(|event| self.serve(event, now));
             self.expire(now);
-            if ready == 0 {
+            if none {
                 return;
             }
             if turns.is_multiple_of(DATAGRAM_TURNS) {
@@ -205,7 +206,7 @@ impl Loop {
         for slot in &mut self.doors {
             let Some(door) = slot else { continue };
             match wanted.iter().find(|(socket, _)| Arc::ptr_eq(socket, &door.socket)) {
-                Some((_, listener)) => door.replace(&mut self.gear, listener),
+                Some((_, listener)) => door.replace(listener),
                 None => {
                     door.end_all(&mut self.gear, Termination::Shutdown);
                     *slot = None;

@@ -9,42 +9,49 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Gear;
+use super::cargo::Cargo;
 use super::door::Door;
 use super::flow::Stage;
 use super::hello::Hello;
 use crate::flow::{FlowId, Key};
 use crate::health::State;
-use crate::net::datagram::Train;
-use crate::snapshot::Lead;
+use crate::snapshot::{Lead, Pool};
 use crate::state::{BackendState, DropReason, Termination};
 use crate::wire::ClientHello;
-use crate::wire::quic::{Answer, ConnectionId, Packet, server_id_of};
+use crate::wire::quic::initial::Answer;
+use crate::wire::quic::{ConnectionId, Packet, server_id_of};
 
 impl Door {
-    /// The first datagram of a flow where hellos are read.
+    /// The first datagram of a flow where connections are told apart by what they say.
     pub(super) fn greet(
         &mut self,
         gear: &mut Gear,
         id: FlowId,
         key: &Key,
-        train: Train<'_>,
+        cargo: Cargo<'_>,
         now: Instant,
     ) {
-        if let Some((backend, connection)) = self.known(gear, train.bytes(), now)
+        if let Some((backend, connection)) = self.known(gear, cargo.first(), now)
             && self.rejoin(gear, id, &backend, now)
         {
             if let Some(flow) = self.table.get_mut(id) {
                 flow.quic = true;
                 flow.connection = connection;
             }
-            return self.send(gear, id, key, train, now);
+            return self.send(gear, id, key, cargo, now);
+        }
+        if !self.listener.reads_hello {
+            if let Some(flow) = self.table.get_mut(id) {
+                flow.quic = matches!(Packet::parse(cargo.first()), Some(Packet::Long(_)));
+            }
+            return self.start(gear, id, key, cargo, now);
         }
         let hello = Hello::new(self.listener.preread.max_bytes, &gear.worker.process);
         if let Some(flow) = self.table.get_mut(id) {
             flow.stage = Stage::Preread(Box::new(hello));
         }
         self.unread.push_back((now + self.listener.preread.timeout, id));
-        self.read(gear, id, key, train, now);
+        self.read(gear, id, key, cargo, now);
     }
 
     /// The backend of the connection that a packet belongs to, and its id where it was learned.
@@ -67,7 +74,7 @@ impl Door {
             // A client chooses the first id by chance, so in an Initial it says nothing.
             None if datagram.first().is_some_and(|first| first & 0x80 == 0) => {
                 let pools = self.listener.actions.iter().flat_map(Lead::pools);
-                let named = |pool: &Arc<crate::snapshot::Pool>| pool.named_by(bytes).cloned();
+                let named = |pool: &Arc<Pool>| pool.backend_named_by(bytes).cloned();
                 Some((pools.into_iter().find_map(named)?, None))
             }
             None => None,
@@ -99,12 +106,12 @@ impl Door {
         gear: &mut Gear,
         id: FlowId,
         key: &Key,
-        train: Train<'_>,
+        cargo: Cargo<'_>,
         now: Instant,
     ) {
         let Some(flow) = self.table.get_mut(id) else { return };
         let Stage::Preread(hello) = &mut flow.stage else { return };
-        match hello.read(train.bytes()) {
+        match hello.read(cargo.first()) {
             Answer::NeedMore => self.keep_bound(gear),
             Answer::Hello(found) => {
                 flow.quic = true;
@@ -141,8 +148,8 @@ impl Door {
         if let (Some(_), Some(original)) = (found, hello.original_id()) {
             self.remember(gear, id, original, now);
         }
-        for train in hello.trains() {
-            self.send(gear, id, key, train, now);
+        for datagram in hello.datagrams() {
+            self.send(gear, id, key, Cargo::One(datagram), now);
         }
     }
 
@@ -164,9 +171,9 @@ impl Door {
     }
 
     /// Learns the connection id that the backend has chosen, from its handshake packets.
-    pub(super) fn learn(&mut self, gear: &Gear, id: FlowId, train: Train<'_>, now: Instant) {
+    pub(super) fn learn(&mut self, gear: &Gear, id: FlowId, cargo: Cargo<'_>, now: Instant) {
         let Some(flow) = self.table.get(id).filter(|flow| flow.quic) else { return };
-        let Some(chosen) = server_id_of(train.bytes()) else { return };
+        let Some(chosen) = server_id_of(cargo.first()) else { return };
         if flow.connection.is_none_or(|known| known.as_slice() != chosen) {
             self.remember(gear, id, chosen, now);
         }
