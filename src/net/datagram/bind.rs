@@ -147,7 +147,7 @@ mod tests {
         ] {
             let bound = any(address, workers);
             let port = bound.local.port();
-            let sockets: Vec<_> =
+            let mut sockets: Vec<_> =
                 bound.fds.into_iter().map(|fd| Listening::new(fd).unwrap()).collect();
             let mut batch = Batch::default();
             let mut places = HashMap::new();

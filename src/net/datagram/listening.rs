@@ -4,10 +4,11 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use socket2::{SockAddr, SockRef};
+use socket2::SockRef;
 
 use super::{Batch, Train, Trains};
 use crate::sys;
+use crate::sys::datagram::receive::Expected;
 use crate::sys::datagram::send::How;
 
 /// A socket of [`super::bind::Bound`].
@@ -17,6 +18,7 @@ pub struct Listening {
     ipv6: bool,
     /// Bound to all addresses: a reply has to say which it leaves from.
     wildcard: bool,
+    expected: Expected,
 }
 
 /// What came from one client in a row.
@@ -40,7 +42,8 @@ impl Listening {
     pub fn new(fd: OwnedFd) -> io::Result<Listening> {
         let local = SockRef::from(&fd).local_addr()?;
         let local = local.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Listening { fd, ipv6: local.is_ipv6(), wildcard: local.ip().is_unspecified() })
+        let (ipv6, wildcard) = (local.is_ipv6(), local.ip().is_unspecified());
+        Ok(Listening { fd, ipv6, wildcard, expected: Expected::default() })
     }
 
     /// Takes what has come, as much as `batch` has room for.
@@ -50,10 +53,11 @@ impl Listening {
     /// `WouldBlock` if nothing has come. Others pass, as all on datagram sockets
     /// ([`super::Trouble`]).
     pub fn receive<'a>(
-        &self,
+        &mut self,
         batch: &'a mut Batch,
     ) -> io::Result<impl Iterator<Item = Arrival<'a>> + use<'a>> {
-        batch.receive_many(&self.fd, true)?;
+        batch.receive_many(&self.fd, true, self.expected.most())?;
+        self.expected.learn(batch.messages().len());
         let trains = Trains::of(batch);
         Ok(trains.map(|(head, train)| Arrival { client: head.from, local: head.local, train }))
     }
@@ -69,7 +73,7 @@ impl Listening {
         local: Option<IpAddr>,
         bytes: &[u8],
     ) -> io::Result<()> {
-        self.send(&self.name(client), local, &[IoSlice::new(bytes)], None)
+        self.send(self.name(client), local, &[IoSlice::new(bytes)], None)
     }
 
     /// Sends a train to a client, from the address that it has used. Returns how many datagrams
@@ -85,12 +89,12 @@ impl Listening {
         train: &Train<'_>,
     ) -> io::Result<usize> {
         let name = self.name(client);
-        train.send(|parts, segment| self.send(&name, local, parts, segment))
+        train.send(|parts, segment| self.send(name, local, parts, segment))
     }
 
     fn send(
         &self,
-        to: &SockAddr,
+        to: SocketAddr,
         local: Option<IpAddr>,
         parts: &[IoSlice<'_>],
         segment: Option<u16>,
@@ -108,12 +112,12 @@ impl Listening {
         }
     }
 
-    fn name(&self, client: SocketAddr) -> SockAddr {
+    fn name(&self, client: SocketAddr) -> SocketAddr {
         match client {
             SocketAddr::V4(v4) if self.ipv6 => {
                 SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
             }
-            client => client.into(),
+            client => client,
         }
     }
 

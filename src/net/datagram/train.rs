@@ -204,7 +204,7 @@ mod tests {
             sender.send_to(datagram, receiver.local_addr().unwrap()).unwrap();
         }
         let mut batch = Batch::default();
-        batch.receive_many(&receiver, true).unwrap();
+        batch.receive_many(&receiver, true, DATAGRAM_BATCH).unwrap();
         batch
     }
 

@@ -1,14 +1,15 @@
 //! A flow's socket towards its backend.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::{Batch, Train, Trains};
 use crate::sys;
-use crate::sys::datagram::send::How;
+use crate::sys::datagram::receive::Expected;
+use crate::sys::datagram::send::{How, send};
 
 /// A connected socket: the kernel keeps the route, and tells what ICMP says of it.
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub struct Upstream {
     fd: OwnedFd,
     /// `UDP_GRO` is set, if the kernel has it.
     bursts: bool,
+    expected: Expected,
 }
 
 impl Upstream {
@@ -35,7 +37,7 @@ impl Upstream {
             rustix::io::Errno::AGAIN => rustix::io::Errno::ADDRNOTAVAIL,
             errno => errno,
         })?;
-        Ok(Upstream { fd, bursts: false })
+        Ok(Upstream { fd, bursts: false, expected: Expected::default() })
     }
 
     /// Makes [`Upstream::receive`] take many datagrams at a time from now on, which costs more
@@ -56,11 +58,12 @@ impl Upstream {
     ///
     /// `WouldBlock` if nothing has come; others as of [`super::Trouble`].
     pub fn receive<'a>(
-        &self,
+        &mut self,
         batch: &'a mut Batch,
     ) -> io::Result<impl Iterator<Item = Train<'a>> + use<'a>> {
         if self.bursts {
-            batch.receive_many(&self.fd, false)?;
+            batch.receive_many(&self.fd, false, self.expected.most())?;
+            self.expected.learn(batch.messages().len());
         } else {
             batch.receive(&self.fd)?;
         }
@@ -73,9 +76,7 @@ impl Upstream {
     ///
     /// `WouldBlock` if the socket's buffer is full; others as of [`super::Trouble`].
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        rustix::net::send(&self.fd, bytes, flags)?;
-        Ok(())
+        send(&self.fd, &[IoSlice::new(bytes)], How::default())
     }
 
     /// Sends a train. Returns how many datagrams have been sent: fewer than all if something went
@@ -85,13 +86,7 @@ impl Upstream {
     ///
     /// As of [`Upstream::send`], if none was sent.
     pub fn send_train(&self, train: &Train<'_>) -> io::Result<usize> {
-        train.send(|parts, segment| match (parts, segment) {
-            ([datagram], None) => self.send(datagram),
-            _ => {
-                let how = How { segment, ..How::default() };
-                sys::datagram::send::send(&self.fd, parts, how)
-            }
-        })
+        train.send(|parts, segment| send(&self.fd, parts, How { segment, ..How::default() }))
     }
 
     /// What ICMP has told meanwhile, which this clears.

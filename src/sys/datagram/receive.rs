@@ -81,14 +81,14 @@ impl Batch {
         Ok(())
     }
 
-    /// Takes as many datagrams as there are and have room. `named` is whether their senders
-    /// matter, as on a socket that is not connected.
+    /// Takes as many datagrams as there are, up to `most` and what there is room for. `named` is
+    /// whether their senders matter, as on a socket that is not connected.
     ///
     /// # Errors
     ///
     /// As of [`Batch::receive`].
     #[allow(unsafe_code)]
-    pub fn receive_many(&mut self, socket: impl AsFd, named: bool) -> io::Result<()> {
+    pub fn receive_many(&mut self, socket: impl AsFd, named: bool, most: usize) -> io::Result<()> {
         self.messages.clear();
         let socket = socket.as_fd().as_raw_fd();
         let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
@@ -98,7 +98,9 @@ impl Batch {
         let names = self.names.iter_mut().zip(self.controls.iter_mut());
         let bytes = self.bytes.chunks_exact_mut(STRIDE);
         let rooms = names.zip(bytes).zip(slots.iter_mut());
-        for (message, (((name, control), bytes), slot)) in headers.iter_mut().zip(rooms) {
+        let most = most.clamp(1, DATAGRAM_BATCH);
+        for (message, (((name, control), bytes), slot)) in headers.iter_mut().zip(rooms).take(most)
+        {
             let header = &mut message.msg_hdr;
             *slot = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: SLOT };
             header.msg_iov = slot;
@@ -109,13 +111,13 @@ impl Batch {
             }
             control.receive(header);
         }
-        // SAFETY: each header points to a name, a slot and a control buffer of its own, all alive
+        // SAFETY: each of the `most` headers points to a name, a slot and a control buffer of its own, all alive
         // and of the lengths said, and to nothing else.
         let count = unsafe {
             libc::recvmmsg(
                 socket,
                 headers.as_mut_ptr(),
-                DATAGRAM_BATCH as libc::c_uint,
+                most as libc::c_uint,
                 libc::MSG_DONTWAIT,
                 ptr::null_mut(),
             )
@@ -149,5 +151,53 @@ fn sender(name: &SockAddrStorage, len: libc::socklen_t) -> SocketAddr {
         },
         Some(v4) => v4,
         None => NOBODY,
+    }
+}
+
+/// How many datagrams to ask for: room that is not used costs time, and so does asking again.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected(u8);
+
+impl Default for Expected {
+    fn default() -> Self {
+        Expected(1)
+    }
+}
+
+impl Expected {
+    /// The number.
+    pub fn most(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Learns that so many have come.
+    pub fn learn(&mut self, came: usize) {
+        // Twice what came is enough, unless more may have waited.
+        let next = if came >= self.most() { came * 4 } else { came * 2 };
+        self.0 = next.clamp(1, DATAGRAM_BATCH) as u8;
+    }
+}
+
+const _: () = assert!(DATAGRAM_BATCH <= u8::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twice_as_much_is_expected_as_came() {
+        let mut expected = Expected::default();
+        let mut check = |came: usize, next| {
+            expected.learn(came.min(expected.most()));
+            assert_eq!(expected.most(), next);
+        };
+        for next in [4, 16, 32, 32] {
+            check(100, next);
+        }
+        check(7, 14);
+        check(1, 2);
+        check(1, 2);
+        check(0, 1);
+        check(0, 1);
     }
 }
