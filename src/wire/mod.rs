@@ -6,6 +6,7 @@ pub mod alpn;
 pub mod client_hello;
 pub mod host_name;
 pub mod http_head;
+pub mod quic;
 
 mod cursor;
 
