@@ -6,6 +6,7 @@
 //! encrypted for real, and a balancer reads no more of it than the connection id.
 
 pub mod initial;
+pub mod lb;
 pub mod packet;
 
 mod frames;
