@@ -14,6 +14,7 @@
 // Layer 0: pure; no socket, no clock, no global randomness, no logging.
 pub mod address;
 pub mod balance;
+pub mod flow;
 pub mod health;
 pub mod limits;
 pub mod repeat;

@@ -46,6 +46,7 @@ const SIDEWAYS: &[(&str, &str)] = &[
 const CRATES: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
     ("clap", &["cli"]),
+    ("hashbrown", &["flow"]),
     ("idna", &["route"]),
     ("metrics", &["observe"]),
     ("metrics_exporter_prometheus", &["observe"]),
