@@ -194,6 +194,12 @@ pub const READY_BACKOFF_CAP: Duration = Duration::from_secs(5);
 /// an attempt that has failed.
 pub const READY_SETTLED: Duration = Duration::from_secs(1);
 
+/// Sources that one shard of the limits per source remembers: about 5 MB.
+pub const SOURCES_PER_SHARD: usize = 65_536;
+
+/// Sources that one call forgets before others get the lock.
+pub const FORGET_BATCH: usize = 64;
+
 /// Worker threads the configuration may ask for.
 pub const WORKERS_MAX: usize = 256;
 

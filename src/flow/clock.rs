@@ -23,6 +23,11 @@ impl Clock {
         self.latest
     }
 
+    /// What was latest so far.
+    pub(super) fn latest(&self) -> u64 {
+        self.latest
+    }
+
     pub(super) fn ticks(&self, now: Instant) -> u64 {
         nanos(now.saturating_duration_since(self.epoch))
     }
@@ -49,7 +54,7 @@ mod tests {
         assert_eq!(clock.advance(epoch + second), 1_000_000_000);
         assert_eq!(clock.advance(epoch), 1_000_000_000);
         assert_eq!(clock.advance(epoch + second * 2), 2_000_000_000);
-        assert_eq!(clock.instant(clock.latest), Some(epoch + second * 2));
+        assert_eq!(clock.instant(clock.latest()), Some(epoch + second * 2));
         if let Some(before) = epoch.checked_sub(second) {
             assert_eq!(clock.ticks(before), 0);
         }

@@ -1,9 +1,10 @@
-//! What the UDP side remembers: flows.
+//! What the UDP side remembers: flows, and what each source has open and sends.
 //!
-//! Clients choose how many there are, so all is bounded, costs the same however full it is, and
-//! gives memory back after a peak. The time comes in as an argument.
+//! Clients choose how many there are, so both are bounded, cost the same however full they
+//! are, and give memory back after a peak. All take the time as an argument.
 
 pub mod key;
+pub mod sources;
 pub mod table;
 
 mod clock;
@@ -12,4 +13,5 @@ mod list;
 mod slots;
 
 pub use key::Key;
+pub use sources::{Limits, Prefixes, Sources};
 pub use table::{Flow, FlowId, Table};

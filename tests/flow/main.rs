@@ -1,11 +1,13 @@
-//! The table of flows against the naive model, and what it costs in memory and time.
+//! The table of flows against the naive model; and what it and the sources cost in memory
+//! and time.
 
 use std::fs;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use pointsman::flow::{FlowId, Key, Table};
+use pointsman::flow::{FlowId, Key, Limits, Prefixes, Sources, Table};
+use pointsman::limits::SOURCES_PER_SHARD;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -18,6 +20,7 @@ use counting::{Counting, held};
 static ALLOCATOR: Counting = Counting;
 
 const FLOWS: u32 = 100_000;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The fuzzer's corpus.
 #[test]
@@ -91,6 +94,23 @@ fn memory_of_a_table() {
     // Last: what the test prints is held as well.
     println!("{full:.0} bytes a flow of {FLOWS}, 256 of them the owner's");
     println!("{left:.0} bytes a flow of one in 8 left; {again:.0} once those are renewed");
+}
+
+#[test]
+fn memory_of_sources() {
+    let now = Instant::now();
+    let before = held();
+    let limits = Limits { flows: Some(10), rate: Some(100) };
+    let mut sources = Sources::new(Prefixes { v4: 32, v6: 64 }, limits, SOURCES_PER_SHARD, now);
+    for n in 0..2 * SOURCES_PER_SHARD as u32 {
+        assert!(sources.admit_datagram(Ipv4Addr::from_bits(n).into(), now));
+    }
+    assert_eq!(sources.len(), SOURCES_PER_SHARD);
+    let each = bytes_each(before, SOURCES_PER_SHARD);
+    assert!(each <= 80.0);
+    while sources.expire(now + SECOND) > 0 {}
+    assert_eq!(held(), before, "all is given back");
+    println!("{each:.0} bytes a source of {SOURCES_PER_SHARD}");
 }
 
 /// Prints what a datagram costs. Asserts only what no busy machine can upset: flows are not
