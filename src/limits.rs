@@ -197,7 +197,10 @@ pub const READY_SETTLED: Duration = Duration::from_secs(1);
 /// Sources that one shard of the limits per source remembers: about 5 MB.
 pub const SOURCES_PER_SHARD: usize = 65_536;
 
-/// Sources that one call forgets before others get the lock.
+/// QUIC connection ids that one shard of their map remembers: about 5 MB.
+pub const QUIC_IDS_PER_SHARD: usize = 65_536;
+
+/// Sources or connection ids that one call forgets before others get the lock.
 pub const FORGET_BATCH: usize = 64;
 
 /// Worker threads the configuration may ask for.

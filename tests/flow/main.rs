@@ -1,13 +1,13 @@
-//! The table of flows against the naive model; and what it and the sources cost in memory
-//! and time.
+//! The table of flows against the naive model; and what it, the sources and the connection ids
+//! cost in memory and time.
 
 use std::fs;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use pointsman::flow::{FlowId, Key, Limits, Prefixes, Sources, Table};
-use pointsman::limits::SOURCES_PER_SHARD;
+use pointsman::flow::{FlowId, Ids, Key, Limits, Prefixes, Sources, Table};
+use pointsman::limits::{QUIC_IDS_PER_SHARD, SOURCES_PER_SHARD};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -111,6 +111,22 @@ fn memory_of_sources() {
     while sources.expire(now + SECOND) > 0 {}
     assert_eq!(held(), before, "all is given back");
     println!("{each:.0} bytes a source of {SOURCES_PER_SHARD}");
+}
+
+#[test]
+fn memory_of_ids() {
+    let now = Instant::now();
+    let before = held();
+    let mut ids = Ids::new(QUIC_IDS_PER_SHARD, now);
+    for n in 0..2 * QUIC_IDS_PER_SHARD as u64 {
+        ids.learn(&n.to_be_bytes(), n, now);
+    }
+    assert_eq!(ids.len(), QUIC_IDS_PER_SHARD);
+    let each = bytes_each(before, QUIC_IDS_PER_SHARD);
+    assert!(each <= 96.0 + 8.0);
+    while ids.expire(now + SECOND, SECOND) > 0 {}
+    assert_eq!(held(), before, "all is given back");
+    println!("{each:.0} bytes an id of {QUIC_IDS_PER_SHARD}, 8 of them the owner's");
 }
 
 /// Prints what a datagram costs. Asserts only what no busy machine can upset: flows are not
