@@ -39,9 +39,6 @@ pub const HANDOVERS: usize = 1024;
 /// Connection ids of QUIC that the process knows the backend of, the latest; 13 MB at most.
 pub const CONNECTION_IDS: usize = 1 << 17;
 
-/// Sources or connection ids that one call forgets before others get the lock.
-pub const FORGET_BATCH: usize = 64;
-
 /// Sources of a UDP listener whose flows and datagrams are counted, where they have limits.
 pub const SOURCES: usize = 1 << 20;
 
@@ -244,6 +241,9 @@ pub const READY_BACKOFF_CAP: Duration = Duration::from_secs(5);
 /// A backend that closes an unused connection younger than this does not want it: that counts as
 /// an attempt that has failed.
 pub const READY_SETTLED: Duration = Duration::from_secs(1);
+
+/// Sources or connection ids that one call forgets before others get the lock.
+pub const FORGET_BATCH: usize = 64;
 
 /// Worker threads the configuration may ask for.
 pub const WORKERS_MAX: usize = 256;

@@ -47,6 +47,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("aes", &["wire"]),
     ("anyhow", &["cli"]),
     ("clap", &["cli"]),
+    ("hashbrown", &["flow"]),
     ("idna", &["route"]),
     ("metrics", &["observe"]),
     ("metrics_exporter_prometheus", &["observe"]),

@@ -16,7 +16,7 @@ pub const ID_MAX: usize = 20;
 /// for several threads shard by the first byte of the id, which [`Ids::find_prefix`] has as well,
 /// and lock.
 ///
-/// Besides `V`, an id takes about 65 bytes.
+/// Besides `V`, an id takes about 70 bytes.
 #[derive(Debug)]
 pub struct Ids<V> {
     max: usize,
