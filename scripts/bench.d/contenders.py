@@ -23,6 +23,8 @@ class Setup:
     plain: int
     # None of those that cannot route by SNI.
     sni: int | None
+    # None of those that do not balance UDP.
+    udp: int | None
     backend: int
 
     def write(self, name, text):
@@ -37,6 +39,7 @@ def pointsman(setup):
         "listeners": {
             "plain": {"bind": f"127.0.0.1:{setup.plain}", "pool": "bench"},
             "sni": {"bind": f"127.0.0.1:{setup.sni}", "routes": [{"sni": NAMES, "pool": "bench"}]},
+            "udp": {"bind": f"127.0.0.1:{setup.udp}", "protocol": "udp", "pool": "bench"},
         },
         "pools": {"bench": {"balance": "round_robin", "backends": [f"127.0.0.1:{setup.backend}"]}},
     }
@@ -72,7 +75,8 @@ backend sni
 def nginx(setup, load_module=""):
     names = "\n".join(f"{name} 127.0.0.1:{setup.backend};" for name in NAMES)
     # One accept queue a worker; with a single worker there is one anyway.
-    listen = f"backlog={CONNECTIONS}" + (" reuseport" if setup.workers > 1 else "")
+    reuse = " reuseport" if setup.workers > 1 else ""
+    listen = f"backlog={CONNECTIONS}{reuse}"
     user = "user root;" if os.geteuid() == 0 else ""
     config = setup.write("nginx.conf", f"""
 {load_module} {user}
@@ -90,6 +94,7 @@ stream {{
   proxy_half_close on;
   server {{ listen 127.0.0.1:{setup.plain} {listen}; proxy_pass 127.0.0.1:{setup.backend}; }}
   server {{ listen 127.0.0.1:{setup.sni} {listen}; ssl_preread on; proxy_pass $backend; }}
+  server {{ listen 127.0.0.1:{setup.udp} udp{reuse}; proxy_pass 127.0.0.1:{setup.backend}; }}
 }}
 """)
     return [setup.program, "-e", "stderr", "-p", str(setup.directory), "-c", config], {}
@@ -108,8 +113,17 @@ def envoy(setup):
     address = lambda port: {"socket_address": {"address": "127.0.0.1", "port_value": port}}
     limits = {"max_connections": CONNECTIONS, "max_pending_requests": CONNECTIONS}
     endpoints = [{"lb_endpoints": [{"endpoint": {"address": address(setup.backend)}}]}]
+    datagrams = f"{types}.udp.udp_proxy.v3"
+    everywhere = {"on_no_match": {"action": {"name": "route", "typed_config": {
+        "@type": f"{datagrams}.Route", "cluster": "bench",
+    }}}}
+    relay = [{"name": "envoy.filters.udp_listener.udp_proxy", "typed_config": {
+        "@type": f"{datagrams}.UdpProxyConfig", "stat_prefix": "bench", "matcher": everywhere,
+    }}]
+    udp = {"socket_address": {"address": "127.0.0.1", "port_value": setup.udp, "protocol": "UDP"}}
     config = {"static_resources": {
         "listeners": [
+            {"name": "udp", "address": udp, "listener_filters": relay},
             {"name": "plain", "address": address(setup.plain), "filter_chains": [{"filters": filters}]},
             {"name": "sni", "address": address(setup.sni), "listener_filters": inspect, "filter_chains": [
                 {"filter_chain_match": {"server_names": NAMES}, "filters": filters},
@@ -137,11 +151,14 @@ def traefik(setup):
             "tls": {"passthrough": True},
         }
     servers = [{"address": f"127.0.0.1:{setup.backend}"}]
-    rules = {"tcp": {"routers": routers, "services": {"bench": {"loadBalancer": {"servers": servers}}}}}
+    services = {"bench": {"loadBalancer": {"servers": servers}}}
+    udp = {"routers": {"udp": {"service": "bench", "entryPoints": ["udp"]}}, "services": services}
+    rules = {"tcp": {"routers": routers, "services": services}, "udp": udp}
     return [
         setup.program,
         f"--entryPoints.plain.address=127.0.0.1:{setup.plain}",
         f"--entryPoints.sni.address=127.0.0.1:{setup.sni}",
+        f"--entryPoints.udp.address=127.0.0.1:{setup.udp}/udp",
         # JSON is YAML, which is what the file's name has to promise.
         f"--providers.file.filename={setup.write('rules.yaml', json.dumps(rules))}",
         "--global.checkNewVersion=false",
@@ -181,3 +198,4 @@ CONTENDERS = {
     "sōzu": sozu,
 }
 WITHOUT_SNI = {"sōzu"}
+WITHOUT_UDP = {"HAProxy", "sōzu"}

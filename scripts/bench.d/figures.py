@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from contenders import CONTENDERS, NAMES, WITHOUT_SNI, Setup
+from contenders import CONTENDERS, NAMES, WITHOUT_SNI, WITHOUT_UDP, Setup
 from processes import PATIENCE, Failed, anonymous_bytes, cpu_seconds, free_port
 
 WARM_UP_SECONDS = 0.3
 IDLE_SESSIONS = 3000
+FLOWS = 50
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Instance:
     pid: int
     plain: int
     sni: int
+    udp: int
 
 
 class Bench:
@@ -52,14 +54,15 @@ class Bench:
     def running(self, name, workers=1, cores=None):
         """Starts a contender, and waits until it serves."""
         sni = None if name in WITHOUT_SNI else free_port()
+        udp = None if name in WITHOUT_UDP else free_port()
         with tempfile.TemporaryDirectory() as directory:
-            setup = Setup(self.programs[name], Path(directory), workers, free_port(), sni, self.backend)
+            setup = Setup(self.programs[name], Path(directory), workers, free_port(), sni, udp, self.backend)
             command, environment = CONTENDERS[name](setup)
             with self.processes.running(cores or self.balancer_cores, command, environment) as child:
                 self.wait_for(child, "connections", setup.plain, 0.01)
                 if sni:
                     self.wait_for(child, "connections", sni, 0.01, len(NAMES))
-                yield Instance(child.pid, setup.plain, sni)
+                yield Instance(child.pid, setup.plain, sni, udp)
 
     def wait_for(self, child, *load):
         deadline = time.monotonic() + PATIENCE
@@ -71,6 +74,15 @@ class Bench:
                     log = child.log.read_text(errors="replace")
                     raise Failed(f"does not serve: {failed}\n{log}") from None
                 time.sleep(0.05)
+
+    def wait_for_datagrams(self, instance):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.run("datagrams", instance.udp, 0.2, 1)
+            except Failed:
+                if time.monotonic() > deadline:
+                    raise
 
     def run(self, *load, cores=None):
         """What the load has measured."""
@@ -137,6 +149,19 @@ def half_load(bench):
     return round(result["count"] / result["seconds"] / 2, -2)
 
 
+def datagrams(bench, name):
+    if name in WITHOUT_UDP:
+        return {}
+    values = {}
+    for row, *load in (("udp-50", "datagrams", FLOWS), ("udp-1", "datagrams", 1), ("udp-burst", "bursts")):
+        kind, *more = load
+        with bench.running(name) as instance:
+            bench.wait_for_datagrams(instance)
+            cpu, result = bench.costs(instance, kind, instance.udp, *more)
+        values[row] = cpu / result["count"] * 1e6
+    return values
+
+
 def idle(bench, name):
     with bench.running(name) as instance:
         before = anonymous_bytes(instance.pid)
@@ -172,6 +197,7 @@ FIGURES = {
     "kept": kept,
     "bulk": bulk,
     "latency": latency,
+    "udp": datagrams,
     "idle": idle,
     "scaling": scaling,
 }

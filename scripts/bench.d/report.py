@@ -18,6 +18,9 @@ class Row:
 NEW_GOALS = (("HAProxy", 0.90), ("nginx", 0.95))
 BULK_GOALS = (("HAProxy", 0.45), ("nginx", 0.45), ("Envoy", 0.90))
 
+UDP_GOALS = (("nginx", 0.80), ("Envoy", 0.65))
+BURST_GOALS = (("nginx", 0.40),)
+
 ROWS = {
     "new": Row("CPU per new connection (connect, one request, close), µs", 1, NEW_GOALS),
     "sni": Row("CPU per new connection routed by SNI among 1,000 names, µs", 1, NEW_GOALS),
@@ -28,6 +31,9 @@ ROWS = {
     "through-8": Row("throughput, 8 streams, GB/s", 2),
     "p50": Row("added latency at half load, p50, µs"),
     "p99": Row("added latency at half load, p99, µs", best=1.0),
+    "udp-50": Row("CPU per relayed datagram, 50 flows with one in flight each, µs", 2, UDP_GOALS),
+    "udp-1": Row("CPU per relayed datagram, one flow with one in flight, µs", 2),
+    "udp-burst": Row("CPU per relayed datagram, bursts of one flow, µs", 3, BURST_GOALS),
     "idle": Row("memory per idle session (user space), bytes", most=2000),
     "scaling": Row("connections per CPU time, two workers to one", 2, least=1.8),
 }

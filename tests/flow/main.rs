@@ -20,6 +20,8 @@ use counting::{Counting, held};
 static ALLOCATOR: Counting = Counting;
 
 const FLOWS: u32 = 100_000;
+/// What one lock has of the sources.
+const SHARD: usize = SOURCES / 16;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The fuzzer's corpus.
@@ -108,16 +110,16 @@ fn memory_of_sources() {
     let now = Instant::now();
     let before = held_at_first(now);
     let limits = Limits { flows: Some(10), rate: Some(100) };
-    let mut sources = Sources::new(Prefixes { v4: 32, v6: 64 }, limits, (SOURCES / 16), now);
-    for n in 0..2 * (SOURCES / 16) as u32 {
+    let mut sources = Sources::new(Prefixes { v4: 32, v6: 64 }, limits, SHARD, now);
+    for n in 0..2 * SHARD as u32 {
         assert!(sources.admit_datagram(Ipv4Addr::from_bits(n).into(), now));
     }
-    assert_eq!(sources.len(), (SOURCES / 16));
-    let each = bytes_each(before, (SOURCES / 16));
+    assert_eq!(sources.len(), SHARD);
+    let each = bytes_each(before, SHARD);
     assert!(each <= 80.0);
     while sources.expire(now + SECOND) > 0 {}
     assert_eq!(held(), before, "all is given back");
-    println!("{each:.0} bytes a source of {(SOURCES / 16)}");
+    println!("{each:.0} bytes a source of {SHARD}");
 }
 
 #[test]

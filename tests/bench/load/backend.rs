@@ -1,4 +1,4 @@
-//! One thread that answers every kind of request.
+//! One thread that answers every kind of request, and one for datagrams.
 
 use std::io;
 
@@ -22,7 +22,11 @@ async fn accept() -> io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(([127, 0, 0, 1], 0).into())?;
     let listener = socket.listen(BACKLOG)?;
-    println!("{}", listener.local_addr()?.port());
+    let address = listener.local_addr()?;
+    // Datagrams at the same port.
+    let datagrams = std::net::UdpSocket::bind(address)?;
+    std::thread::spawn(move || super::datagrams::serve(&datagrams));
+    println!("{}", address.port());
     loop {
         let (stream, _) = listener.accept().await?;
         // A client that leaves early is the client's to complain of.

@@ -6,6 +6,8 @@
 //! load connections PORT SECONDS [NAMES]  a request each; with NAMES, a hello for one of so many
 //! load requests PORT SECONDS [RATE]      on kept connections; with RATE, so many a second
 //! load bulk PORT SECONDS STREAMS         receives as fast as it can
+//! load datagrams PORT SECONDS FLOWS      one in flight each
+//! load bursts PORT SECONDS               of one flow
 //! load idle PORT CONNECTIONS             connects, and stays until its input ends
 //! ```
 //!
@@ -18,6 +20,7 @@ use std::time::Duration;
 
 mod backend;
 mod client;
+mod datagrams;
 
 /// The first byte of a request, which says what becomes of its connection. A hello, which starts with
 /// none of these, is answered like [`ONCE`]: a backend without TLS costs least.
@@ -52,6 +55,12 @@ fn main() {
         }
         ["bulk", port, seconds, streams] => {
             client::receive(number(port), duration(seconds), number(streams));
+        }
+        ["datagrams", port, seconds, flows] => {
+            datagrams::ask(number(port), duration(seconds), number(flows));
+        }
+        ["bursts", port, seconds] => {
+            datagrams::ask_for_bursts(number(port), duration(seconds));
         }
         // `cargo bench` runs everything.
         ["--bench"] => println!("only scripts/bench has a use for this"),
