@@ -211,20 +211,26 @@ fn packets_without_an_answer_are_given_up() {
     assert_eq!(metrics.value("pointsman_backend_connections_active", &labels), 0.0);
 }
 
-/// A second answer to one question is no answer to the next client's.
+/// A second answer to one question is no answer to the next client's: its socket is not used again.
 #[test]
 fn a_second_answer_reaches_nobody_else() {
-    let backend = UdpBackend::serving("127.0.0.1:0", false, |socket, bytes, from| {
-        for copy in [b"1", b"2"] {
-            socket.send_to(&[copy, bytes].concat(), from).unwrap();
-        }
+    const ROUNDS: usize = 20;
+    let backend = UdpBackend::serving("127.0.0.1:0", true, |socket, bytes, from| {
+        socket.send_to(bytes, from).unwrap();
+        pass(Duration::from_millis(5));
+        socket.send_to(bytes, from).unwrap();
     });
     let yaml = one_udp_listener("udp: { responses: 1 }", &[&backend], "");
-    let pointsman = Pointsman::start(&yaml);
+    let pointsman = Pointsman::start(&format!("workers: 1\n{yaml}"));
+    let before = pointsman.usage_at_rest();
     let edge = pointsman.address("edge");
-    for round in 0..100_u8 {
+    for round in 1..=ROUNDS {
         let client = UdpClient::to(&edge);
-        client.send([round]);
-        assert_eq!(client.receive(), [b'1', round]);
+        let question = format!("question {round}");
+        assert_eq!(client.ask(&question), question);
+        wait_until("the second", || dropped(&pointsman, "unexpected") == round as f64);
     }
+    let sources: BTreeSet<_> = backend.received().iter().map(|received| received.from).collect();
+    assert_eq!(sources.len(), ROUNDS);
+    assert_eq!(pointsman.usage_at_rest(), before);
 }

@@ -296,6 +296,9 @@ impl Door {
                     self.hand_back(gear, user, Cargo::Several(train), now);
                 }
                 gear.lanes.received(lane_id);
+                if user == User::Resting {
+                    gear.lanes.strayed(lane_id);
+                }
             }
             Err(error) => match Trouble::of(&error) {
                 trouble @ (Trouble::Refused | Trouble::Unreachable) => {

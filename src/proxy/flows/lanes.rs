@@ -153,13 +153,13 @@ impl Lanes {
         flow: FlowId,
         backend: &Arc<BackendState>,
     ) -> io::Result<LaneId> {
-        let resting = self.resting.get_mut(&(door, Arc::as_ptr(backend)));
-        while let Some(id) = resting.and_then(VecDeque::pop_front) {
+        let key = (door, Arc::as_ptr(backend));
+        while let Some(id) = self.resting.get_mut(&key).and_then(VecDeque::pop_front) {
+            // Some have been closed meanwhile.
             if let Some(lane) = self.get_mut(id) {
                 lane.user = User::Flow(flow);
                 return Ok(id);
             }
-            break;
         }
         self.open(door, flow, backend)
     }
@@ -170,6 +170,14 @@ impl Lanes {
         lane.in_a_row = lane.in_a_row.saturating_add(1);
         if lane.in_a_row >= BURST {
             lane.upstream.expect_bursts();
+        }
+    }
+
+    /// Something came that nobody waits for. Where answers are told apart by the socket alone, the
+    /// next flow must not take the rest of it for its own.
+    pub fn strayed(&mut self, id: LaneId) {
+        if self.get_mut(id).is_some_and(|lane| lane.user == User::Resting) {
+            self.close(id);
         }
     }
 

@@ -70,7 +70,9 @@ impl Door {
             Packet::Long(packet) => (ids.find(listener, packet.dcid, now), packet.dcid),
         };
         match found {
-            Some((backend, length)) => Some((backend, bytes.get(..length).and_then(ConnectionId::new))),
+            Some((backend, length)) => {
+                Some((backend, bytes.get(..length).and_then(ConnectionId::new)))
+            }
             // A client chooses the first id by chance, so in an Initial it says nothing.
             None if datagram.first().is_some_and(|first| first & 0x80 == 0) => {
                 let pools = self.listener.actions.iter().flat_map(Lead::pools);
