@@ -180,12 +180,13 @@ impl Door {
             None => None,
         };
         let most = self.listener.limits.flows;
-        let listener = match state.flow_place(most) {
-            Some(place) => place,
-            None if self.evict(gear, None, Termination::Limit) => {
-                state.flow_place(most).ok_or(Termination::Limit)?
+        // More than one has to go where a reload has lowered the limit.
+        let listener = loop {
+            match state.flow_place(most) {
+                Some(place) => break place,
+                None if self.evict(gear, None, Termination::Limit) => {}
+                None => return Err(Termination::Limit),
             }
-            None => return Err(Termination::Limit),
         };
         let process = &gear.worker.process.clone();
         let process = match ProcessPlace::take(process) {
