@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::{
-    Metrics, Pointsman, UdpBackend, UdpClient, one_udp_listener, wait_for, wait_until,
+    Backend, Metrics, Pointsman, UdpBackend, UdpClient, one_udp_listener, pass, wait_for,
+    wait_until,
 };
 
 const EDGE: (&str, &str) = ("listener", "edge");
@@ -98,7 +99,7 @@ fn what_passes_either_way_keeps_a_flow() {
     wait_until("the datagram", || backend.count() == 1);
     let to = backend.received()[0].from;
     for _ in 0..10 {
-        crate::harness::pass(Duration::from_millis(100));
+        pass(Duration::from_millis(100));
         backend.send(b"still here", to);
         assert_eq!(client.receive(), b"still here");
     }
@@ -153,4 +154,58 @@ fn status_shows_the_protocol() {
     let table = pointsman.command(&["status"]).success();
     let row = table.lines().find(|line| line.starts_with("edge")).unwrap();
     assert!(row.contains("udp"), "{table}");
+}
+
+/// Their time passes without anybody looking at them.
+#[test]
+fn idle_flows_cost_no_time() {
+    let backend = UdpBackend::echo("a");
+    let pointsman = Pointsman::start(&one_udp_listener("", &[&backend], ""));
+    let edge = pointsman.address("edge");
+    let clients: Vec<_> = (0..200).map(|_| UdpClient::to(&edge)).collect();
+    clients.iter().for_each(|client| drop(client.backend("x")));
+    // Drops of the kernel are counted once more.
+    pass(Duration::from_millis(700));
+    let before = pointsman.cpu_time();
+    pass(Duration::from_millis(500));
+    let spent = pointsman.cpu_time() - before;
+    assert!(spent < Duration::from_millis(30), "{spent:?} of 500ms");
+    assert_eq!(pointsman.metrics().active("edge"), 200.0);
+}
+
+/// One worker for both: datagrams that never end leave connections their turn.
+#[test]
+fn a_flood_of_datagrams_leaves_sessions_their_turn() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    let (sink, stream) = (UdpBackend::sink(), Backend::echo());
+    let pointsman = Pointsman::start(&format!(
+        "workers: 1\nlisteners:\n  tcp: {{ bind: \"127.0.0.1:0\", pool: tcp }}\n  \
+         udp: {{ bind: \"127.0.0.1:0\", protocol: udp, pool: udp }}\n\
+         pools:\n  tcp: {{ backends: [\"{}\"], health: off }}\n  \
+         udp: {{ backends: [\"{}\"] }}\n",
+        stream.address(),
+        sink.address()
+    ));
+    let udp = pointsman.address("udp");
+    let stop = AtomicBool::new(false);
+    let since = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let client = UdpClient::to(&udp);
+                while !stop.load(Relaxed) {
+                    client.send([0; 100]);
+                }
+            });
+        }
+        wait_until("the flood", || sink.count() > 1000);
+        let since = std::time::Instant::now();
+        for _ in 0..20 {
+            let mut session = pointsman.connect("tcp");
+            session.send(1000);
+            session.receive(1000);
+        }
+        stop.store(true, Relaxed);
+        since.elapsed()
+    });
+    assert!(since < Duration::from_secs(4), "{since:?}");
 }

@@ -105,6 +105,25 @@ fn the_limit_holds_over_all_workers() {
     assert_eq!(metrics.names(), names);
 }
 
+/// A limit that a reload has lowered is reached as others come.
+#[test]
+fn a_lower_limit_is_reached() {
+    let backend = choosy();
+    let config =
+        |flows: usize| one_udp_listener(&format!("limits: {{ flows: {flows} }}"), &[&backend], "");
+    let pointsman = Pointsman::start(&format!("workers: 1\n{}", config(50)));
+    let edge = pointsman.address("edge");
+    let friend = UdpClient::to(&edge);
+    (0..49).for_each(|_| UdpClient::to(&edge).send("flood"));
+    friend.ask("ask");
+    assert_eq!(flows(&pointsman.metrics()), 50.0);
+    pointsman.reload(&format!("workers: 1\n{}", config(10))).unwrap();
+    assert_eq!(UdpClient::to(&edge).ask("ask"), "ask");
+    assert!(flows(&pointsman.metrics()) <= 10.0);
+    assert_eq!(friend.ask("ask"), "ask");
+    assert_eq!(pointsman.metrics().closed("edge", "limit"), 41.0);
+}
+
 /// Both of the process: its connections, and its descriptors.
 #[test]
 fn beyond_what_the_process_may_have_is_overload() {

@@ -145,6 +145,28 @@ fn what_a_reload_says_of_flows_is_obeyed_at_once() {
     });
 }
 
+/// What stays of a listener's addresses stays open, with its flows.
+#[test]
+fn addresses_are_added_and_removed_beside_flows() {
+    let all = ["a", "b"].map(UdpBackend::echo);
+    let yaml = one_udp_listener("", &all.each_ref(), "balance: round_robin");
+    let pointsman = Pointsman::start(&yaml);
+    let edge = pointsman.address("edge");
+    let clients: Vec<_> = (0..4).map(|_| UdpClient::to(&edge)).collect();
+    let names = || clients.iter().map(|client| client.backend("x")).collect::<Vec<_>>();
+    let before = names();
+    for more in [", \"127.0.0.2:0\", \"[::1]:0\"", ", \"127.0.0.3:0\"", ""] {
+        let bind = format!("[\"127.0.0.1:0\"{more}]");
+        pointsman.reload(&yaml.replace("\"127.0.0.1:0\"", &bind)).unwrap();
+        assert_eq!(names(), before);
+        let status = pointsman.status();
+        for address in status["listeners"]["edge"]["bind"].as_array().unwrap() {
+            assert_eq!(UdpClient::to(address.as_str().unwrap()).backend("x").len(), 1);
+        }
+    }
+    assert_eq!(pointsman.metrics().sum("pointsman_udp_dropped_total", ("listener", "edge")), 0.0);
+}
+
 /// From TCP to UDP at the same port, and back.
 #[test]
 fn a_listener_changes_its_protocol() {
