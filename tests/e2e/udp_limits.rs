@@ -17,6 +17,16 @@ fn choosy() -> UdpBackend {
     })
 }
 
+/// So many clients that send one datagram, and are not answered. They are kept: another with the same
+/// port would be the same flow.
+fn flood(edge: &str, clients: usize, kept: &mut Vec<UdpClient>) {
+    for _ in 0..clients {
+        let client = UdpClient::to(edge);
+        client.send("flood");
+        kept.push(client);
+    }
+}
+
 fn flows(metrics: &Metrics) -> f64 {
     let active = metrics.value("pointsman_udp_flows_active", &[EDGE]);
     assert_eq!(active, metrics.active("edge"));
@@ -42,10 +52,9 @@ fn unanswered_flows_make_room() {
     let before = pointsman.usage_at_rest();
     let friends: Vec<_> = (0..10).map(|_| UdpClient::to(&edge)).collect();
     friends.iter().for_each(|client| assert_eq!(client.ask("ask 0"), "ask 0"));
+    let mut kept = Vec::new();
     for round in 0..20 {
-        for _ in 0..10 {
-            UdpClient::to(&edge).send("flood");
-        }
+        flood(&edge, 10, &mut kept);
         pointsman.wait_received();
         assert!(flows(&pointsman.metrics()) <= CAP as f64);
         assert!(pointsman.usage().sockets <= before.sockets + CAP + 1);
@@ -93,8 +102,9 @@ fn the_limit_holds_over_all_workers() {
     let pointsman = Pointsman::start(&format!("workers: 3\n{yaml}"));
     let edge = pointsman.address("edge");
     let names = pointsman.metrics().names();
+    let mut kept = Vec::new();
     for round in 0..20 {
-        (0..20).for_each(|_| UdpClient::to(&edge).send("flood"));
+        flood(&edge, 20, &mut kept);
         pointsman.wait_received();
         let active = flows(&pointsman.metrics());
         assert!(active <= 30.0 && (round < 2 || active == 30.0), "{active} in round {round}");
@@ -114,7 +124,8 @@ fn a_lower_limit_is_reached() {
     let pointsman = Pointsman::start(&format!("workers: 1\n{}", config(50)));
     let edge = pointsman.address("edge");
     let friend = UdpClient::to(&edge);
-    (0..49).for_each(|_| UdpClient::to(&edge).send("flood"));
+    let mut kept = Vec::new();
+    flood(&edge, 49, &mut kept);
     friend.ask("ask");
     assert_eq!(flows(&pointsman.metrics()), 50.0);
     pointsman.reload(&format!("workers: 1\n{}", config(10))).unwrap();
@@ -131,10 +142,10 @@ fn beyond_what_the_process_may_have_is_overload() {
     let yaml = one_udp_listener("", &[&backend], "");
     let pointsman = Pointsman::start(&format!("workers: 1\nmax_connections: 10\n{yaml}"));
     let edge = pointsman.address("edge");
-    let friend = UdpClient::to(&edge);
+    let (friend, mut kept) = (UdpClient::to(&edge), Vec::new());
     for _ in 0..5 {
         friend.ask("ask");
-        (0..10).for_each(|_| UdpClient::to(&edge).send("flood"));
+        flood(&edge, 10, &mut kept);
         pointsman.wait_received();
         assert_eq!(flows(&pointsman.metrics()), 10.0);
     }
@@ -143,11 +154,11 @@ fn beyond_what_the_process_may_have_is_overload() {
 
     let pointsman = Pointsman::start(&format!("workers: 1\n{yaml}"));
     let edge = pointsman.address("edge");
-    let friend = UdpClient::to(&edge);
+    let (friend, mut kept) = (UdpClient::to(&edge), Vec::new());
     friend.ask("ask");
     pointsman.limit_descriptors(pointsman.usage_at_rest().descriptors() as u64 + 10);
     for _ in 0..5 {
-        (0..10).for_each(|_| UdpClient::to(&edge).send("flood"));
+        flood(&edge, 10, &mut kept);
         pointsman.wait_received();
         friend.ask("ask");
     }
