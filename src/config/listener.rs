@@ -326,8 +326,8 @@ fn timeout_doubt(listener: &Listener) -> Option<Suspicion> {
     }
     match listener.protocol {
         Protocol::Tcp => Some(Suspicion::EternalSessions),
-        // Without answers to wait for, a flow ends at once.
-        Protocol::Udp if listener.udp.responses == Some(0) => None,
+        // Without answers to wait for, such a flow ends at once.
+        Protocol::Udp if listener.udp.per_packet && listener.udp.responses == Some(0) => None,
         Protocol::Udp => Some(Suspicion::EternalFlows),
     }
 }

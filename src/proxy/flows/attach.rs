@@ -95,11 +95,15 @@ impl Door {
         place.awaits_answer(pool.outlier.as_ref());
         backend.connected(gear.worker.index);
         let Some(flow) = self.table.get_mut(id) else { return Ok(false) };
+        let patience = pool.connect.timeout;
+        if pool.outlier.is_some() && backend.state() == State::Ejected {
+            self.trials.push_back((now + patience, id));
+        }
         flow.account.attempted(&backend.name(), AttemptOutcome::Connected, Duration::ZERO);
         flow.account.entry().comes_to(crate::state::Stage::Relaying(backend));
-        let way = Way { place, lane, refusals, since: now, answered: false };
+        let way = Way { place, lane, refusals, since: now, patience, answered: false };
         if let Stage::Relay(before) = std::mem::replace(&mut flow.stage, Stage::Relay(way)) {
-            gear.lanes.leave(before.lane, false);
+            gear.lanes.leave(before.lane, Termination::BackendDown);
         }
         Ok(true)
     }
@@ -184,7 +188,7 @@ impl Door {
     pub(super) fn refused(&mut self, gear: &mut Gear, lane: LaneId, trouble: Trouble) {
         let (worker, process) = (gear.worker.index, gear.worker.process.clone());
         let Some(known) = gear.lanes.get_mut(lane) else { return };
-        known.refusals = known.refusals.wrapping_add(1);
+        known.refused();
         let (backend, user) = (known.backend.clone(), known.user);
         backend.connect_failed(worker, failure(trouble));
         let pool = gear.worker.pool(&backend.pool);

@@ -17,7 +17,8 @@ use crate::address::Address;
 use crate::balance::key::Tuple;
 use crate::config::Protocol;
 use crate::flow::{FlowId, Key, Table};
-use crate::net::datagram::{Arrival, Listening, Trouble};
+use crate::limits::ATTEMPTS_MAX;
+use crate::net::datagram::{Arrival, Batch, Listening, Trouble};
 use crate::snapshot::{ListenSocket, Listener};
 use crate::state::{Direction, DropReason, Termination};
 use crate::wire::ClientHello;
@@ -32,6 +33,8 @@ pub(super) struct Door {
     listening: Listening,
     /// Flows whose hello is not complete, with when it must be, the oldest first.
     pub(super) unread: VecDeque<(Instant, FlowId)>,
+    /// Flows that try a backend that is ejected, with when it has to have refused them.
+    pub(super) trials: VecDeque<(Instant, FlowId)>,
     /// Datagrams that the kernel has dropped so far.
     kernel_drops: u32,
 }
@@ -50,19 +53,18 @@ impl Door {
             table: Table::new(Instant::now()),
             listening,
             unread: VecDeque::new(),
+            trials: VecDeque::new(),
             kernel_drops: 0,
         }
     }
 
     /// Takes what waits at the listening socket, as much as fits into the worker's buffers.
-    pub fn take(&mut self, gear: &mut Gear, now: Instant) {
-        let mut batch = std::mem::take(&mut gear.batch);
-        match self.listening.receive(&mut batch) {
+    pub fn take(&mut self, gear: &mut Gear, batch: &mut Batch, now: Instant) {
+        match self.listening.receive(batch) {
             Ok(arrivals) => arrivals.for_each(|arrival| self.arrive(gear, &arrival, now)),
             // It is gone with being told: the socket works on.
             Err(error) => tracing::debug!(listener = %self.listener.name, %error, "receiving"),
         }
-        gear.batch = batch;
     }
 
     fn arrive(&mut self, gear: &mut Gear, arrival: &Arrival<'_>, now: Instant) {
@@ -178,12 +180,13 @@ impl Door {
             None => None,
         };
         let most = self.listener.limits.flows;
-        let listener = match state.flow_place(most) {
-            Some(place) => place,
-            None if self.evict(gear, None, Termination::Limit) => {
-                state.flow_place(most).ok_or(Termination::Limit)?
+        // More than one has to go where a reload has lowered the limit.
+        let listener = loop {
+            match state.flow_place(most) {
+                Some(place) => break place,
+                None if self.evict(gear, None, Termination::Limit) => {}
+                None => return Err(Termination::Limit),
             }
-            None => return Err(Termination::Limit),
         };
         let process = &gear.worker.process.clone();
         let process = match ProcessPlace::take(process) {
@@ -242,20 +245,26 @@ impl Door {
         cargo: Cargo<'_>,
         now: Instant,
     ) {
-        for _ in 0..crate::limits::ATTEMPTS_MAX {
+        let mut refused_by = None;
+        for _ in 0..ATTEMPTS_MAX {
             let Some(flow) = self.table.get_mut(id) else { return };
             let Some(lane_id) = flow.way().map(|way| way.lane) else { return };
             let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
-            lane.in_a_row = 0;
             match cargo.send(&lane.upstream) {
                 Ok(sent) => {
+                    lane.sent(now);
+                    flow.vouches(lane, now);
                     flow.passed(Direction::In, sent.count, sent.bytes);
                     self.dropped(gear, DropReason::SendBuffer, sent.lost);
                     return self.sent(gear, id);
                 }
-                // What is pending there is of a datagram before: this one has not been sent.
+                // What is pending there is of a datagram before: this one has not been sent. Told
+                // again, it is of this one.
                 Err(trouble @ (Trouble::Refused | Trouble::Unreachable)) => {
                     self.refused(gear, lane_id, trouble);
+                    if refused_by.replace(lane_id) == Some(lane_id) {
+                        break;
+                    }
                     self.follow(gear, id, key, now);
                 }
                 Err(trouble) => return self.dropped(gear, reason(trouble), cargo.count()),
@@ -279,16 +288,18 @@ impl Door {
 
     /// Takes what waits at a socket to a backend, and answers the client. What does not fit into
     /// the worker's buffers is reported again.
-    pub fn answer(&mut self, gear: &mut Gear, lane_id: LaneId, now: Instant) {
-        let mut batch = std::mem::take(&mut gear.batch);
+    pub fn answer(&mut self, gear: &mut Gear, batch: &mut Batch, lane_id: LaneId, now: Instant) {
         let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
         let user = lane.user;
-        match lane.upstream.receive(&mut batch) {
+        match lane.upstream.receive(batch) {
             Ok(trains) => {
                 for train in trains {
                     self.hand_back(gear, user, Cargo::Several(train), now);
                 }
                 gear.lanes.received(lane_id);
+                if user == User::Resting {
+                    gear.lanes.strayed(lane_id);
+                }
             }
             Err(error) => match Trouble::of(&error) {
                 trouble @ (Trouble::Refused | Trouble::Unreachable) => {
@@ -298,7 +309,6 @@ impl Door {
                 Trouble::TryAgain | Trouble::TooLarge | Trouble::Other => {}
             },
         }
-        gear.batch = batch;
     }
 
     fn hand_back(&mut self, gear: &mut Gear, user: User, cargo: Cargo<'_>, now: Instant) {
@@ -325,9 +335,11 @@ impl Door {
             }
         }
         let Some(flow) = self.table.get(id) else { return };
+        let udp = self.listener.udp;
+        let asked = udp.requests.is_none_or(|most| flow.requests >= most);
         let expected = |most: u32| u64::from(most) * u64::from(flow.requests);
         let all = |most| u64::from(flow.responses) >= expected(most);
-        if self.listener.udp.responses.is_some_and(all) {
+        if asked && udp.responses.is_some_and(all) {
             self.end(gear, id, Termination::Responses);
         }
     }
@@ -337,7 +349,10 @@ impl Door {
         let Some(flow) = self.table.remove(id) else { return };
         flow.account.ends(reason);
         if let Stage::Relay(way) = &flow.stage {
-            gear.lanes.leave(way.lane, reason == Termination::Responses);
+            if let Some(lane) = gear.lanes.get_mut(way.lane) {
+                flow.vouches(lane, Instant::now());
+            }
+            gear.lanes.leave(way.lane, reason);
         }
     }
 
@@ -374,13 +389,21 @@ impl Door {
             self.unread.pop_front();
             self.give_up_reading(gear, id, Termination::PrereadTimeout);
         }
+        while let Some(&(_, id)) = self.trials.front().filter(|(due, _)| *due <= now) {
+            self.trials.pop_front();
+            let Some(flow) = self.table.get_mut(id) else { continue };
+            let lane = flow.way().and_then(|way| gear.lanes.get_mut(way.lane));
+            if let Some(lane) = lane {
+                flow.vouches(lane, now);
+            }
+        }
     }
 
     /// When [`Door::expire`] has something to do, if no datagram comes before.
     pub fn due(&self) -> Option<Instant> {
         let idle = self.table.next_expiry(self.listener.timeouts.idle);
-        let unread = self.unread.front().map(|(due, _)| *due);
-        idle.into_iter().chain(unread).min()
+        let first = |queue: &VecDeque<(Instant, FlowId)>| queue.front().map(|(due, _)| *due);
+        [idle, first(&self.unread), first(&self.trials)].into_iter().flatten().min()
     }
 
     /// What hash policies look at.

@@ -1,13 +1,13 @@
 //! One flow: what it holds while it lives, and how it ends.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::accept::Place as ProcessPlace;
 use super::super::account::Account;
 use super::super::place::Place;
 use super::super::worker::Enrolled;
 use super::hello::Hello;
-use super::lanes::LaneId;
+use super::lanes::{Lane, LaneId};
 use crate::state::{Direction, FlowPlace, SourcePlace};
 use crate::wire::quic::ConnectionId;
 
@@ -48,6 +48,8 @@ pub(super) struct Way {
     pub refusals: u32,
     /// When it was given its backend.
     pub since: Instant,
+    /// After so long without a refusal the backend has done well by it, answer or not.
+    pub patience: Duration,
     /// The backend has answered.
     pub answered: bool,
 }
@@ -72,6 +74,15 @@ impl Flow {
         way.place.took(now, took);
         way.place.answered(Ok(()), &worker.process);
         self.account.first_byte(Some(took));
+    }
+
+    /// Where the backend has taken what it got for long enough, that speaks for it: many never
+    /// answer, and would stay ejected.
+    pub fn vouches(&self, lane: &Lane, now: Instant) {
+        let Stage::Relay(way) = &self.stage else { return };
+        if !way.answered && lane.is_taken(now, way.patience) {
+            way.place.answered(Ok(()), &self.account.worker().process);
+        }
     }
 
     /// Counts datagrams that were sent on.

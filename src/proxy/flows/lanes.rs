@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
 
@@ -14,7 +15,7 @@ use crate::address::Address;
 use crate::flow::FlowId;
 use crate::limits::LANES_RESTING;
 use crate::net::datagram::Upstream;
-use crate::state::BackendState;
+use crate::state::{BackendState, Termination};
 
 /// So many receives in a row are a burst: no answers to single questions.
 const BURST: u8 = 4;
@@ -47,7 +48,7 @@ impl LaneId {
 pub(super) enum User {
     /// This flow's.
     Flow(FlowId),
-    /// Nobody's: so many flows send, and expect no answer.
+    /// Nobody's: so many flows send, and expect no answer. With none it is kept for the next.
     Senders(u32),
     /// Nobody's: it rests until the next exchange.
     Resting,
@@ -64,6 +65,28 @@ pub(super) struct Lane {
     pub refusals: u32,
     /// How often something came since something was last sent.
     pub in_a_row: u8,
+    /// When the first of what was not refused was sent.
+    unrefused: Option<Instant>,
+}
+
+impl Lane {
+    /// Something was sent, `now`.
+    pub fn sent(&mut self, now: Instant) {
+        self.in_a_row = 0;
+        self.unrefused.get_or_insert(now);
+    }
+
+    /// The kernel has said that the backend does not take datagrams.
+    pub fn refused(&mut self) {
+        self.refusals = self.refusals.wrapping_add(1);
+        self.unrefused = None;
+    }
+
+    /// Whether what was sent so long ago would have been refused by now.
+    pub fn is_taken(&self, now: Instant, patience: Duration) -> bool {
+        let since = |sent| now.saturating_duration_since(sent);
+        self.unrefused.is_some_and(|sent| since(sent) >= patience)
+    }
 }
 
 /// All lanes of a worker.
@@ -130,13 +153,13 @@ impl Lanes {
         flow: FlowId,
         backend: &Arc<BackendState>,
     ) -> io::Result<LaneId> {
-        let resting = self.resting.get_mut(&(door, Arc::as_ptr(backend)));
-        while let Some(id) = resting.and_then(VecDeque::pop_front) {
+        let key = (door, Arc::as_ptr(backend));
+        while let Some(id) = self.resting.get_mut(&key).and_then(VecDeque::pop_front) {
+            // Some have been closed meanwhile.
             if let Some(lane) = self.get_mut(id) {
                 lane.user = User::Flow(flow);
                 return Ok(id);
             }
-            break;
         }
         self.open(door, flow, backend)
     }
@@ -150,12 +173,24 @@ impl Lanes {
         }
     }
 
-    /// A flow has no more use for it; `clean` if nothing more can come for that flow.
-    pub fn leave(&mut self, id: LaneId, clean: bool) {
+    /// Something came that nobody waits for. Where answers are told apart by the socket alone, the
+    /// next flow must not take the rest of it for its own.
+    pub fn strayed(&mut self, id: LaneId) {
+        if self.get_mut(id).is_some_and(|lane| lane.user == User::Resting) {
+            self.close(id);
+        }
+    }
+
+    /// A flow that has ended like this has no more use for it.
+    pub fn leave(&mut self, id: LaneId, termination: Termination) {
         let Some(lane) = self.get_mut(id) else { return };
         let key = (lane.door, Arc::as_ptr(&lane.backend));
+        // Nothing more can come for that flow.
+        let clean = termination == Termination::Responses;
+        // The next one is about to come, and a refusal of the last is still to be told.
+        let kept = termination == Termination::Requests;
         match &mut lane.user {
-            User::Senders(count) if *count > 1 => *count -= 1,
+            User::Senders(count) if *count > 1 || kept => *count = count.saturating_sub(1),
             User::Senders(_) => {
                 self.shared.remove(&key);
                 self.close(id);
@@ -169,6 +204,12 @@ impl Lanes {
     pub fn close_resting(&mut self) {
         let resting = std::mem::take(&mut self.resting);
         resting.into_values().flatten().for_each(|id| self.close(id));
+        for (key, id) in std::mem::take(&mut self.shared) {
+            match self.get_mut(id).map(|lane| lane.user) {
+                Some(User::Senders(0)) => self.close(id),
+                _ => drop(self.shared.insert(key, id)),
+            }
+        }
     }
 
     fn rest(&mut self, key: (usize, *const BackendState), id: LaneId) {
@@ -192,7 +233,8 @@ impl Lanes {
         let id = LaneId::new(index, generation);
         self.watch.get_ref().add(&upstream, id.0)?;
         let backend = backend.clone();
-        let lane = Lane { upstream, backend, door, user, refusals: 0, in_a_row: 0 };
+        let lane =
+            Lane { upstream, backend, door, user, refusals: 0, in_a_row: 0, unrefused: None };
         if self.free.pop().is_none() {
             self.slots.push(Slot::default());
         }

@@ -95,14 +95,14 @@ impl Flows {
 struct Gear {
     worker: Rc<Worker>,
     lanes: Lanes,
-    /// What is received, before it is sent on.
-    batch: Batch,
     closing: bool,
 }
 
 struct Loop {
     watch: Rc<Watch>,
     gear: Gear,
+    /// What is received, before it is sent on.
+    batch: Batch,
     doors: Vec<Option<Door>>,
     /// When drops of the kernel are to be counted, if datagrams have come.
     drops_due: Option<Instant>,
@@ -112,8 +112,8 @@ impl Loop {
     fn new(worker: &Rc<Worker>) -> io::Result<Self> {
         let watch = Rc::new(Epoll::new()?.register()?);
         let lanes = Lanes::new(watch.clone());
-        let gear = Gear { worker: worker.clone(), lanes, batch: Batch::default(), closing: false };
-        Ok(Loop { watch, gear, doors: Vec::new(), drops_due: None })
+        let gear = Gear { worker: worker.clone(), lanes, closing: false };
+        Ok(Loop { watch, gear, batch: Batch::default(), doors: Vec::new(), drops_due: None })
     }
 
     async fn run(mut self, worker: Rc<Worker>) {
@@ -164,7 +164,7 @@ impl Loop {
         if event & DOOR != 0 {
             let index = usize::try_from(event & !DOOR).unwrap_or(usize::MAX);
             if let Some(Some(door)) = self.doors.get_mut(index) {
-                door.take(&mut self.gear, now);
+                door.take(&mut self.gear, &mut self.batch, now);
                 self.drops_due.get_or_insert(now + DROPS);
             }
             return;
@@ -172,7 +172,7 @@ impl Loop {
         let id = LaneId::from_event(event);
         let Some(lane) = self.gear.lanes.get_mut(id) else { return };
         if let Some(Some(door)) = self.doors.get_mut(lane.door) {
-            door.answer(&mut self.gear, id, now);
+            door.answer(&mut self.gear, &mut self.batch, id, now);
         }
     }
 

@@ -21,6 +21,7 @@ mod record;
 mod s_server;
 mod session;
 mod stream;
+mod udp;
 
 #[path = "../../hello/builder.rs"]
 pub mod hello;
@@ -45,6 +46,7 @@ pub use record::Record;
 pub use s_server::SServer;
 pub use session::{Session, Side, expect_record};
 pub use stream::Stream;
+pub use udp::{UdpBackend, UdpClient, one_udp_listener};
 
 /// How long anything may take that should happen at once: long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,190 @@
+//! Datagrams of every size, and bursts of them: boundaries, content and order stay.
+
+use std::io::IoSlice;
+use std::time::Duration;
+
+use pointsman::sys::datagram::send::{How, send};
+use rustix::process::Signal;
+
+use crate::harness::{Pointsman, UdpBackend, UdpClient, one_udp_listener, wait_for, wait_until};
+
+/// The largest payload over IPv4.
+const LARGEST: usize = 65_507;
+
+/// Room for what is on its way at a time.
+const BUFFER: &str = "udp: { receive_buffer: 4MiB }";
+
+/// Bytes that are on their way at a time: less than what any socket between has room for, with
+/// what the kernel counts for each datagram.
+const WINDOW: usize = 40_000;
+
+/// A datagram of this size, none like another.
+fn datagram(index: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + index * 13 + at / 251 + index / 256) as u8).collect()
+}
+
+fn datagrams(sizes: &[usize]) -> Vec<Vec<u8>> {
+    sizes.iter().enumerate().map(|(index, &length)| datagram(index, length)).collect()
+}
+
+/// Sends datagrams of equal size in a row as one to the kernel, which takes them apart; the last of
+/// them may be shorter.
+fn send_segments(client: &UdpClient, datagrams: &[Vec<u8>]) {
+    let mut rest = datagrams;
+    while let Some(first) = rest.first() {
+        let size = first.len();
+        let most = (LARGEST / size.max(1)).clamp(1, 64);
+        let equal = rest.iter().take(most).take_while(|next| next.len() == size && size > 0);
+        let mut count = equal.count().max(1);
+        let shorter = |next: &Vec<u8>| (1..size).contains(&next.len());
+        if size > 0 && count < most && rest.get(count).is_some_and(shorter) {
+            count += 1;
+        }
+        let bytes = rest[..count].concat();
+        let segment = (count > 1).then_some(size as u16);
+        send(client.socket(), &[IoSlice::new(&bytes)], How { segment, ..How::default() }).unwrap();
+        rest = &rest[count..];
+    }
+}
+
+/// Everything comes back from a mirror as it was sent, in windows that fit into the buffers.
+fn check_mirrored(client: &UdpClient, all: &[Vec<u8>], segments: bool) {
+    let mut rest = all;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = rest.iter().take(100).take_while(|next| {
+            bytes += next.len() + 200;
+            bytes <= WINDOW
+        });
+        let (window, later) = rest.split_at(fits.count().max(1));
+        if segments {
+            send_segments(client, window);
+        } else {
+            window.iter().for_each(|bytes| client.send(bytes));
+        }
+        for (index, sent) in window.iter().enumerate() {
+            let got = client.receive();
+            let at = all.len() - rest.len() + index;
+            assert!(got == *sent, "number {at}: {} bytes became {}", sent.len(), got.len());
+        }
+        rest = later;
+    }
+}
+
+#[test]
+fn bursts_keep_their_boundaries_content_and_order() {
+    let backend = UdpBackend::mirror();
+    let yaml = one_udp_listener(BUFFER, &[&backend], "");
+    let pointsman = Pointsman::start(&format!("workers: 2\n{yaml}"));
+    let edge = pointsman.address("edge");
+    let mut random = fastrand::Rng::with_seed(7);
+    let mixed: Vec<usize> = (0..700)
+        .flat_map(|_| {
+            let size = [0, 1, 37, 100, 1200, 1201, 1472, 9000][random.usize(0..8)];
+            vec![size; random.usize(1..6)]
+        })
+        .collect();
+    let total: usize = mixed.len() + 300 + 5 + 200;
+    for segments in [false, true] {
+        let client = UdpClient::to(&edge);
+        check_mirrored(&client, &datagrams(&mixed), segments);
+        check_mirrored(&client, &datagrams(&[1200; 300]), segments);
+        check_mirrored(&client, &datagrams(&[0, LARGEST, 0, LARGEST, LARGEST]), segments);
+        let falling: Vec<usize> = (0..200).map(|index| 400 - index).collect();
+        check_mirrored(&client, &datagrams(&falling), segments);
+    }
+    let metrics = pointsman.metrics();
+    for direction in ["in", "out"] {
+        let labels = [("listener", "edge"), ("direction", direction)];
+        let passed = metrics.value("pointsman_udp_datagrams_total", &labels);
+        assert_eq!(passed, 2.0 * total as f64, "{direction}");
+    }
+    assert_eq!(metrics.sum("pointsman_udp_dropped_total", ("listener", "edge")), 0.0);
+}
+
+/// What one question brings: bursts of the backend alone.
+#[test]
+fn bursts_of_a_backend_come_whole() {
+    let sizes: Vec<usize> = [vec![1200; 20], vec![500], vec![0, 0, 3], vec![700; 9]].concat();
+    let answers = datagrams(&sizes);
+    let backend = UdpBackend::serving("127.0.0.1:0", false, {
+        let answers = answers.clone();
+        move |socket, _, from| {
+            for bytes in &answers {
+                assert_eq!(socket.send_to(bytes, from).unwrap(), bytes.len());
+            }
+        }
+    });
+    let pointsman = Pointsman::start(&one_udp_listener(BUFFER, &[&backend], ""));
+    let client = UdpClient::to(&pointsman.address("edge"));
+    // From the first on as one by one, then as bursts.
+    for _ in 0..50 {
+        client.send("more");
+        for (index, expected) in answers.iter().enumerate() {
+            assert!(client.receive() == *expected, "answer {index}");
+        }
+    }
+    assert_eq!(client.try_receive(Duration::from_millis(50)), None);
+}
+
+/// Many clients at a time, whose datagrams come in the same batches.
+#[test]
+fn bursts_of_many_clients_are_not_mixed_up() {
+    let backend = UdpBackend::mirror();
+    let yaml = one_udp_listener(BUFFER, &[&backend], "");
+    let pointsman = Pointsman::start(&format!("workers: 2\n{yaml}"));
+    let edge = pointsman.address("edge");
+    let clients: Vec<_> = (0..20).map(|_| UdpClient::to(&edge)).collect();
+    for round in 0..20 {
+        for part in 0..5 {
+            for (number, client) in clients.iter().enumerate() {
+                client.send(datagram(number * 1000 + round * 5 + part, 300));
+            }
+        }
+        for (number, client) in clients.iter().enumerate() {
+            for part in 0..5 {
+                assert!(client.receive() == datagram(number * 1000 + round * 5 + part, 300));
+            }
+        }
+    }
+    assert_eq!(pointsman.metrics().active("edge"), 20.0);
+}
+
+/// More than IPv4 carries can come by IPv6: it is dropped, and counted, and nothing else is.
+#[test]
+fn what_is_too_large_for_the_other_side_is_counted() {
+    let backend = UdpBackend::mirror();
+    let yaml = one_udp_listener("", &[&backend], "").replace("127.0.0.1:0", "[::1]:0");
+    let pointsman = Pointsman::start(&yaml);
+    let client = UdpClient::to(&pointsman.address("edge"));
+    client.send("before");
+    assert_eq!(client.receive(), b"before");
+    client.send(vec![1; LARGEST + 20]);
+    client.send("after");
+    assert_eq!(client.receive(), b"after");
+    let labels = [("listener", "edge"), ("reason", "too_large")];
+    assert_eq!(pointsman.metrics().value("pointsman_udp_dropped_total", &labels), 1.0);
+}
+
+#[test]
+fn drops_of_the_kernel_are_counted() {
+    const SENT: usize = 3000;
+    let backend = UdpBackend::sink();
+    let yaml = one_udp_listener("udp: { receive_buffer: 64KiB }", &[&backend], "");
+    let pointsman = Pointsman::start(&format!("workers: 2\n{yaml}"));
+    let client = UdpClient::to(&pointsman.address("edge"));
+    pointsman.freeze();
+    (0..SENT).for_each(|index| client.send(datagram(index, 200)));
+    pointsman.signal(Signal::CONT);
+    pointsman.wait_received();
+    let dropped = wait_for("the drops to be counted", || {
+        let labels = [("listener", "edge"), ("reason", "receive_buffer")];
+        let dropped = pointsman.metrics().value("pointsman_udp_dropped_total", &labels);
+        (dropped > 0.0).then_some(dropped as usize)
+    });
+    wait_until("the rest", || backend.count() + dropped == SENT);
+    let labels = [("listener", "edge"), ("direction", "in")];
+    let passed = pointsman.metrics().value("pointsman_udp_datagrams_total", &labels);
+    assert_eq!(passed as usize + dropped, SENT);
+    assert!(dropped > SENT / 4 && dropped < SENT, "{dropped}");
+}
