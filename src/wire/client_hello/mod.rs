@@ -19,7 +19,7 @@
 mod message;
 mod records;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::alpn::Alpn;
 use super::host_name::NameFault;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[path = "../../../tests/hello/builder.rs"]
-mod builder;
+pub(in super::super) mod builder;
 
 use builder::*;
 

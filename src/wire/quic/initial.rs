@@ -18,7 +18,8 @@
 //!   other connection ids than the first packet's, a datagram too small, a frame out of place.
 //!
 //! The keys are those of the first packet's destination. Until a server has answered, a client may
-//! not use another (RFC 9000 section 7.2), and here none has.
+//! not use another (RFC 9000 section 7.2), and here none has: a packet to elsewhere under the same
+//! keys is one that this reader could read and the backend would not.
 
 use super::super::client_hello::{self, ClientHello, read_message};
 use super::frames;
@@ -134,8 +135,8 @@ struct Received<'a> {
 }
 
 impl InitialReader {
-    /// A reader that gives up on a hello of more than `max_bytes`, its own header included. It keeps
-    /// no more than twice of that, and no more than twice of what has been received.
+    /// A reader that gives up on a hello of more than `max_bytes`, its own header included. Besides
+    /// a few KiB it keeps at most twice that, and at most twice what has been received.
     pub fn new(max_bytes: usize) -> Self {
         InitialReader { max_bytes, begun: false, original: None, flight: None, finished: None }
     }

@@ -338,7 +338,7 @@ mod tests {
     fn there_and_back_at_all_lengths() {
         for shape in shapes() {
             for start in [0u8, 100, 250] {
-                let bytes: Vec<u8> = (0..19).map(|byte| start.wrapping_add(byte * 37)).collect();
+                let bytes: Vec<u8> = (0..19).map(|byte| start ^ (byte * 13)).collect();
                 let (server_id, nonce) = bytes.split_at(shape.server_id_length);
                 let nonce = &nonce[..shape.nonce_length];
                 let id = shape.encode(server_id, nonce).unwrap();

@@ -1,6 +1,7 @@
 //! Tables. Splits, flips, properties and other implementations: `tests/quic/`.
 
 use super::super::ClientHello;
+use super::super::client_hello::tests::builder::{self as hello_builder, Hello};
 use super::super::client_hello::{self, read_message};
 use super::initial::{Answer, InitialReader, Reason};
 use super::packet::{HeaderFault, Kind, Long, Packet, server_id_of};
@@ -8,11 +9,8 @@ use super::stream::PIECES_MAX;
 
 #[path = "../../../tests/quic/builder.rs"]
 mod builder;
-#[path = "../../../tests/hello/builder.rs"]
-mod hello_builder;
 
 use builder::*;
-use hello_builder::Hello;
 
 const MAX: usize = 64 * 1024;
 
