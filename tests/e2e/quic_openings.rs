@@ -41,7 +41,8 @@ impl Edge {
             routes.push("{ sni: else.example.com, pool: rest }");
         }
         let pools = [("named", named.address()), ("rest", rest.address())];
-        let pointsman = Pointsman::start(&routed(&lines, &routes, &pools));
+        let yaml = routed(&lines, &routes, &pools) + "shutdown: { grace: 0s }\n";
+        let pointsman = Pointsman::start(&yaml);
         let address = pointsman.address("edge");
         Edge { pointsman, address, named, rest }
     }
@@ -112,7 +113,10 @@ fn all_datagrams_of_a_hello_are_passed_on_in_the_order_they_came_in() {
     assert_eq!((edge.named.next(), edge.rest.next()), (None, None));
     let count: usize = FLIGHTS.iter().map(|(files, _)| orders(files.len()).len()).sum();
     edge.wait_opened(count);
-    assert_eq!(edge.pointsman.metrics().sum("pointsman_udp_dropped_total", ("listener", "edge")), 0.0);
+    assert_eq!(
+        edge.pointsman.metrics().sum("pointsman_udp_dropped_total", ("listener", "edge")),
+        0.0
+    );
     // Names, protocols and times are told, of live flows and of those that have ended.
     let sessions = edge.pointsman.admin("GET", "/api/v1/sessions").1;
     for (files, name) in FLIGHTS {
@@ -154,9 +158,10 @@ fn half_a_hello_waits_and_then_is_dropped() {
 fn truncated_hellos_reach_no_name() {
     let edge = Edge::start(&["preread: { timeout: 300ms }"], true);
     let datagram = captured("aioquic-v1");
-    // Behind the hello there is nothing but padding, which is encrypted with it.
+    // Open to the end, so that no port is used twice.
+    let mut clients = Vec::new();
     for end in 0..datagram.len() {
-        let _client = edge.send([&datagram[..end]]);
+        clients.push(edge.send([&datagram[..end]]));
         if end % 50 == 0 {
             edge.pointsman.wait_received();
         }
@@ -164,7 +169,9 @@ fn truncated_hellos_reach_no_name() {
     edge.wait_opened(datagram.len());
     edge.wait_closed("preread_invalid", datagram.len() - 5);
     assert_eq!(edge.named.next(), None);
-    let unversioned: Vec<_> = edge.rest.all().iter().map(Vec::len).collect();
+    let mut unversioned: Vec<_> = edge.rest.all().iter().map(Vec::len).collect();
+    // By several workers.
+    unversioned.sort_unstable();
     assert_eq!(unversioned, [0, 1, 2, 3, 4]);
     assert_eq!(edge.dropped("preread"), (datagram.len() - 5) as f64);
     // The other half of a hello does not help.
@@ -183,17 +190,19 @@ fn truncated_hellos_reach_no_name() {
 fn flipped_bits_lead_nowhere() {
     let edge = Edge::start(&["preread: { timeout: 300ms }"], true);
     let datagram = captured("aioquic-v2");
-    let mut flipped = 0;
-    for bit in (0..datagram.len() * 8).filter(|bit| *bit < 400 || bit % 37 == 0) {
+    // Open to the end, so that no port is used twice.
+    let mut clients = Vec::new();
+    // Its only packet; what follows that is padding that nobody vouches for.
+    let packet = 26 + 498;
+    for bit in (0..packet * 8).filter(|bit| *bit < 400 || bit % 13 == 0) {
         let mut broken = datagram.clone();
         broken[bit / 8] ^= 0x80 >> (bit % 8);
-        let _client = edge.send([&*broken]);
-        flipped += 1;
-        if flipped % 50 == 0 {
+        clients.push(edge.send([&*broken]));
+        if clients.len() % 50 == 0 {
             edge.pointsman.wait_received();
         }
     }
-    edge.wait_opened(flipped);
+    edge.wait_opened(clients.len());
     assert_eq!(edge.named.next(), None);
     for datagram in edge.rest.all() {
         let version = &datagram[1..5];
@@ -246,7 +255,7 @@ fn endless(number: u64) -> Vec<u8> {
 fn unfinished_hellos_are_bounded_and_the_oldest_go_first() {
     const KEPT: usize = 64 * 1024;
     const FLOOD: u64 = 3000;
-    let preread = format!("preread: {{ timeout: 60s, total_bytes: {KEPT} }}");
+    let preread = format!("preread: {{ timeout: 60s, max_bytes: 16KiB, total_bytes: {KEPT} }}");
     let edge = Edge::start(&[&preread], true);
     let honest = captured("aioquic-v1");
     let mut clients = Vec::new();
@@ -285,8 +294,8 @@ fn a_hello_has_as_many_bytes_as_it_may() {
     edge.wait_closed("preread_too_large", 1);
     // Or comes in ever more datagrams, the same piece again and again.
     let client = UdpPeer::default();
-    let piece = |number| Initial::numbered(number).datagram(&crypto(0, &[1, 0, 0x0f, 0xff, 3]));
-    (0..100).for_each(|number| client.send(&edge.address, &piece(number)));
+    let piece = |number| Initial::numbered(number).datagram(&crypto(0, &[1, 0, 0x0e, 0, 3]));
+    (0..=64).for_each(|number| client.send(&edge.address, &piece(number)));
     edge.wait_closed("preread_too_large", 2);
     assert_eq!((edge.named.next(), edge.rest.next()), (None, None));
 }

@@ -19,7 +19,8 @@ impl Site {
             "{ alpn: special, pool: b }",
         ];
         let pools = [("a", a.address()), ("b", b.address())];
-        let pointsman = Pointsman::start(&routed(&["protocol: udp"], &routes, &pools));
+        let yaml = routed(&["protocol: udp"], &routes, &pools) + "shutdown: { grace: 0s }\n";
+        let pointsman = Pointsman::start(&yaml);
         Site { pointsman, a, b }
     }
 
@@ -75,7 +76,8 @@ fn a_protocol_leads_to_its_server_and_a_rejected_name_nowhere() {
         });
         records
     };
-    for (name, termination) in [("gone.example.com", "rejected"), ("none.example.com", "no_route")] {
+    for (name, termination) in [("gone.example.com", "rejected"), ("none.example.com", "no_route")]
+    {
         let record = by(name);
         assert_eq!(record.text("termination"), termination);
         assert_eq!(record.list("alpn"), ["echo"]);

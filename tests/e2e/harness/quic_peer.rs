@@ -77,8 +77,7 @@ impl QuicServer {
         certify(&directory, "own", &format!("DNS:{host}"));
         let file = |end: &str| directory.join(format!("own.{end}")).to_str().unwrap().to_owned();
         let (certificate, key) = (file("pem"), file("key"));
-        let own =
-            ["--name", name, "--certificate", &certificate, "--key", &key, "--alpn", alpn];
+        let own = ["--name", name, "--certificate", &certificate, "--key", &key, "--alpn", alpn];
         let arguments: Vec<_> = own.iter().chain(more).map(|text| (*text).to_owned()).collect();
         let mut script = Script::start("quic_server.py", directory, Stdio::null(), &arguments);
         let port = script.line(0).expect("aioquic is installed (by scripts/test)");
