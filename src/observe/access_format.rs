@@ -182,6 +182,7 @@ fn word(out: &mut Vec<u8>, value: Option<&str>) -> io::Result<()> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::config::Protocol;
     use crate::state::{Asked, AttemptOutcome, ConnectFailure, Termination};
     use crate::wire::Alpn;
 
@@ -191,6 +192,7 @@ pub(super) mod tests {
             started: SystemTime::UNIX_EPOCH + Duration::from_millis(1_753_000_000_123),
             id: 0xabc,
             listener: "edge".into(),
+            protocol: Protocol::Tcp,
             client: Some("192.0.2.1:5000".parse().unwrap()),
             local: "[2001:db8::1]:443".parse().unwrap(),
             hello: Some(Asked {

@@ -255,6 +255,7 @@ mod tests {
     use super::super::access_format::tests::record;
     use super::*;
     use crate::config::{LogFormat, LogTarget};
+    use crate::state::Termination;
 
     /// A directory of this test's own, removed with it.
     struct Scratch(PathBuf);

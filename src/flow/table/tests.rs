@@ -43,7 +43,7 @@ fn the_idlest_expires_first() {
     assert_eq!(table.next_expiry(idle), Some(due));
     assert_eq!((table.next_expiry(None), table.expired(due, None)), (None, None));
     assert_eq!(table.expired(due - Duration::from_nanos(1), idle), None);
-    let mut expired = |now| std::iter::from_fn(move || table.remove(table.expired(now, idle)?));
+    let expired = |now| std::iter::from_fn(move || table.remove(table.expired(now, idle)?));
     assert_eq!(expired(due + SECOND).collect::<Vec<_>>(), [1, 2, 0]);
 }
 

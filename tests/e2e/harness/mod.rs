@@ -18,11 +18,11 @@ mod pattern;
 mod pointsman;
 mod process;
 mod quic_peer;
+mod rebinder;
 mod record;
 mod s_server;
 mod session;
 mod stream;
-mod udp;
 
 #[path = "../../hello/builder.rs"]
 pub mod hello;
@@ -46,11 +46,12 @@ pub use nginx::Nginx;
 pub use pointsman::{Pointsman, fresh_directory};
 pub use process::{Usage, raise_descriptors};
 pub use quic_peer::{Dial, QuicClient, QuicServer};
+pub use rebinder::{Rebinder, UdpPeer};
 pub use record::Record;
 pub use s_server::SServer;
 pub use session::{Session, Side, expect_record};
 pub use stream::Stream;
-pub use udp::{Rebinder, UdpPeer};
+
 
 /// How long anything may take that should happen at once: long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
