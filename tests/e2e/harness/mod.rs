@@ -52,7 +52,6 @@ pub use s_server::SServer;
 pub use session::{Session, Side, expect_record};
 pub use stream::Stream;
 
-
 /// How long anything may take that should happen at once: long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
