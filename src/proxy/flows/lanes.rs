@@ -130,13 +130,13 @@ impl Lanes {
         flow: FlowId,
         backend: &Arc<BackendState>,
     ) -> io::Result<LaneId> {
-        let resting = self.resting.get_mut(&(door, Arc::as_ptr(backend)));
-        while let Some(id) = resting.and_then(VecDeque::pop_front) {
+        let key = (door, Arc::as_ptr(backend));
+        while let Some(id) = self.resting.get_mut(&key).and_then(VecDeque::pop_front) {
+            // Some have been closed meanwhile.
             if let Some(lane) = self.get_mut(id) {
                 lane.user = User::Flow(flow);
                 return Ok(id);
             }
-            break;
         }
         self.open(door, flow, backend)
     }
