@@ -119,12 +119,23 @@ fn whoever_repeats_a_datagram_gets_nothing_of_its_connection() {
     let who = client.ask("first");
     let thief = UdpPeer::default();
     for round in 0..20 {
+        let captured = relay.last_short();
+        // By then the server has read the original: a copy that overtakes it looks like a client
+        // that has moved, and then the server itself asks the new address who it is.
+        assert_eq!(client.ask("meanwhile"), who);
         let before = relay.answers();
-        thief.send(&address, &relay.last_short());
+        thief.send(&address, &captured);
         assert_eq!(client.ask(&format!("round {round}")), who);
         assert!(relay.answers() > before);
     }
     assert_eq!(thief.all(), Vec::<Vec<u8>>::new());
+    // All copies have reached the backend, by a flow of their own.
+    let records = pointsman.stop();
+    let thiefs = records.iter().find(|record| record.text("client") == thief.address()).unwrap();
+    let victims =
+        records.iter().find(|record| record.text("client") == relay.outside().to_string()).unwrap();
+    assert_eq!(thiefs.text("backend"), victims.text("backend"));
+    assert!(thiefs.number("bytes_in") > 0.0 && thiefs.number("bytes_out") == 0.0, "{thiefs:?}");
 }
 
 #[test]
