@@ -293,9 +293,7 @@ fn prepare(
         let mut bound: Vec<Arc<ListenSocket>> = Vec::new();
         for address in &listener.bind {
             let free = |socket: &&Arc<_>| !bound.iter().any(|taken| Arc::ptr_eq(taken, socket));
-            let known = before.and_then(|snapshot| {
-                snapshot.sockets(listener, address).find(free)
-            });
+            let known = before.and_then(|snapshot| snapshot.sockets(listener, address).find(free));
             match known {
                 Some(socket) => bound.push(socket.clone()),
                 None => match bind(address, listener, process.registry.workers()) {

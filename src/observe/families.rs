@@ -4,9 +4,7 @@ use super::metrics::{Family, Kind, Series};
 use super::readings::{Backend, Listener, Machine, Pool, Whole, Worker};
 use crate::health::State;
 use crate::state::histogram::Totals;
-use crate::state::{
-    AdminState, ConnectFailure, DropReason, ListenerState, PoolState, Termination,
-};
+use crate::state::{AdminState, ConnectFailure, DropReason, ListenerState, PoolState, Termination};
 
 /// A family of histograms over things of type `T`.
 pub(super) struct HistogramFamily<T> {

@@ -161,13 +161,8 @@ pub(super) fn is_shortage(error: &io::Error) -> bool {
 
 /// Starts a session, or resets the connection if the process has as many as it may have.
 pub(super) fn admit(worker: &Rc<Worker>, listener: Arc<Listener>, accepted: Accepted) {
-    let account = Account::open(
-        worker,
-        &listener.state,
-        accepted.client,
-        &accepted.local,
-        Protocol::Tcp,
-    );
+    let account =
+        Account::open(worker, &listener.state, accepted.client, &accepted.local, Protocol::Tcp);
     let Some(place) = Place::take(&worker.process) else {
         close::by_reset(&accepted.fd);
         account.ends(Termination::Overload);

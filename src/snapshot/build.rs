@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use super::server_ids::ServerIds;
 use super::pool::{Backend, Member, Pool};
+use super::server_ids::ServerIds;
 use super::{Entrance, Lead, ListenSocket, Listener, Snapshot};
 use crate::balance::{self, BuildError, Policy};
 use crate::config::{self, Action, Config, PerSource};
@@ -128,9 +128,10 @@ fn build_pool(pool: &config::Pool, seed: u64, registry: &Registry) -> Result<Poo
         connect: pool.connect,
         ready: pool.ready,
         replay_hello: pool.replay_hello,
-        server_ids: pool.quic_lb.as_ref().and_then(|quic_lb| {
-            ServerIds::new(quic_lb, keyed.iter().map(|(_, backend)| *backend))
-        }),
+        server_ids: pool
+            .quic_lb
+            .as_ref()
+            .and_then(|quic_lb| ServerIds::new(quic_lb, keyed.iter().map(|(_, backend)| *backend))),
         health: pool.health.clone(),
         slow_start: pool.slow_start,
         on_down: pool.on_down,

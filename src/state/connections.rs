@@ -57,8 +57,7 @@ impl Connections {
             return;
         }
         self.lengths.fetch_or(1 << id.len(), Relaxed);
-        let known =
-            Known { listener: Arc::downgrade(listener), backend: Arc::downgrade(backend) };
+        let known = Known { listener: Arc::downgrade(listener), backend: Arc::downgrade(backend) };
         self.with(id, |ids| ids.learn(id, known, now));
     }
 

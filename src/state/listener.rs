@@ -1,12 +1,12 @@
 //! Counters of one listener. Identity: its name.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Sources;
 use super::counter::{Counter, Padded, Sharded};
 use super::histogram::Histogram;
-use super::Sources;
 use super::outcome::{Direction, DropReason, Termination};
 use crate::flow::{Limits, Prefixes};
 

@@ -27,7 +27,9 @@ pub use check::{CheckFailure, CheckReport};
 pub use closing::Closing;
 pub use connections::Connections;
 pub use listener::{FlowPlace, ListenerState};
-pub use outcome::{AttemptOutcome, ConnectError, ConnectFailure, Direction, DropReason, Termination};
+pub use outcome::{
+    AttemptOutcome, ConnectError, ConnectFailure, Direction, DropReason, Termination,
+};
 pub use pool::PoolState;
 pub use process::{Phase, Process};
 pub use ready::{Kept, ReadyCounts};

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::super::accept::is_shortage;
 use super::super::place::{Place, met_ahead};
+use super::Gear;
 use super::door::Door;
 use super::flow::{Flow, Stage, Way};
 use super::lanes::{LaneId, User};
-use super::Gear;
 use crate::balance::key::Tuple;
 use crate::flow::{FlowId, Key};
 use crate::health::State;
@@ -118,7 +118,9 @@ impl Door {
         };
         match open(gear) {
             // The process has no descriptor left: whoever is least missed gives up one.
-            Err(error) if is_shortage(&error) && self.evict(gear, Some(id), Termination::Overload) => {
+            Err(error)
+                if is_shortage(&error) && self.evict(gear, Some(id), Termination::Overload) =>
+            {
                 open(gear)
             }
             opened => opened,

@@ -63,7 +63,8 @@ impl<'a> Cargo<'a> {
         let sent = u32::try_from(sent).unwrap_or(u32::MAX);
         let lost = self.count().saturating_sub(sent);
         // Only the last one of a train may be shorter.
-        let bytes = if lost == 0 { self.bytes() } else { u64::from(sent) * self.first().len() as u64 };
+        let bytes =
+            if lost == 0 { self.bytes() } else { u64::from(sent) * self.first().len() as u64 };
         Ok(Sent { count: sent, bytes, lost })
     }
 }

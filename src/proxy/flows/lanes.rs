@@ -182,12 +182,7 @@ impl Lanes {
         }
     }
 
-    fn add(
-        &mut self,
-        door: usize,
-        user: User,
-        backend: &Arc<BackendState>,
-    ) -> io::Result<LaneId> {
+    fn add(&mut self, door: usize, user: User, backend: &Arc<BackendState>) -> io::Result<LaneId> {
         let Address::Ip(address) = backend.address else {
             return Err(io::ErrorKind::Unsupported.into());
         };
