@@ -106,9 +106,10 @@ pub struct Explain {
     #[arg(long, value_name = "IP[:PORT]", value_parser = super::explain::parse_source)]
     pub source: Option<Source>,
 
-    /// File with the bytes that a client sends first, as captured
+    /// File with the bytes that a client sends first, as captured; over UDP one datagram, and again
+    /// for each that follows
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sni", "alpn"])]
-    pub hello: Option<PathBuf>,
+    pub hello: Vec<PathBuf>,
 }
 
 /// Ask the running process to reload its configuration
@@ -274,6 +275,7 @@ mod tests {
             ("explain -c a --listener e --sni BÜCHER.example --alpn h2,http/1.1 --alpn x", None),
             ("explain -c a --listener e --source 192.0.2.1", None),
             ("explain -c a --listener e --source [2001:db8::1]:443 --hello f", None),
+            ("explain -c a --listener e --hello f --hello g", None),
             ("explain -c a.yaml", Some(ErrorKind::MissingRequiredArgument)),
             ("explain -c a --listener e --sni *.a.example", Some(ErrorKind::ValueValidation)),
             ("explain -c a --listener e --sni 10.0.0.1", Some(ErrorKind::ValueValidation)),

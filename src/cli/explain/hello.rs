@@ -1,8 +1,10 @@
 //! What a client sends first, said or as bytes, and what a listener makes of it.
 
-use crate::config::{OnTimeout, Preread};
+use crate::config::{OnTimeout, Preread, Protocol};
+use crate::limits::PREREAD_DATAGRAMS;
 use crate::state::Termination;
 use crate::wire::client_hello::{Answer, Reader};
+use crate::wire::quic::initial::{self, InitialReader};
 use crate::wire::{Alpn, ClientHello};
 
 /// What the client sends.
@@ -10,8 +12,8 @@ use crate::wire::{Alpn, ClientHello};
 pub enum Sent {
     /// A hello that says this.
     Said { sni: Option<Box<str>>, alpn: Alpn },
-    /// These bytes.
-    Bytes { bytes: Vec<u8>, from: String },
+    /// These bytes: a beginning of a connection, or the datagrams of a flow.
+    Bytes { parts: Vec<Vec<u8>>, from: String },
 }
 
 /// What routing knows of it.
@@ -25,8 +27,13 @@ pub struct Known {
 
 /// The line about what was read, and what routing knows then; `None` where the connection is
 /// closed before it.
-pub fn read(sent: &Sent, reads_hello: bool, limits: &Preread) -> (String, Option<Known>) {
-    let (bytes, from) = match sent {
+pub fn read(
+    sent: &Sent,
+    protocol: Protocol,
+    reads_hello: bool,
+    limits: &Preread,
+) -> (String, Option<Known>) {
+    let (parts, from) = match sent {
         Sent::Said { sni, alpn } => {
             let known = Known { sni: sni.clone(), alpn: alpn.clone(), tls: true };
             return (
@@ -34,9 +41,12 @@ pub fn read(sent: &Sent, reads_hello: bool, limits: &Preread) -> (String, Option
                 Some(known),
             );
         }
-        Sent::Bytes { bytes, from } => (bytes, from),
+        Sent::Bytes { parts, from } => (parts, from),
     };
-    let (line, known) = answer(bytes, limits);
+    let (line, known) = match protocol {
+        Protocol::Tcp => stream(&parts.concat(), limits),
+        Protocol::Udp => datagrams(parts, limits),
+    };
     let line = format!("{from}: {line}");
     if reads_hello {
         return (line, known);
@@ -45,14 +55,9 @@ pub fn read(sent: &Sent, reads_hello: bool, limits: &Preread) -> (String, Option
     (format!("{line}\n          (not read here: nothing asks for it)"), Some(Known::default()))
 }
 
-fn answer(bytes: &[u8], limits: &Preread) -> (String, Option<Known>) {
-    let closed =
-        |why: &str, termination: Termination| (format!("{why} ({})", termination.name()), None);
+fn stream(bytes: &[u8], limits: &Preread) -> (String, Option<Known>) {
     match Reader::new(limits.max_bytes).advance(bytes) {
-        Answer::Hello(hello) => {
-            let line = describe(&hello);
-            (line, Some(Known { sni: hello.sni, alpn: hello.alpn, tls: true }))
-        }
+        Answer::Hello(hello) => whole(hello),
         Answer::NotTls => ("not TLS: neither sni nor alpn".to_owned(), Some(Known::default())),
         Answer::Reject(reason) => {
             closed(&format!("rejected: {reason}"), Termination::PrereadInvalid)
@@ -63,6 +68,40 @@ fn answer(bytes: &[u8], limits: &Preread) -> (String, Option<Known>) {
         }
         Answer::NeedMore => closed("incomplete", Termination::PrereadTimeout),
     }
+}
+
+fn datagrams(datagrams: &[Vec<u8>], limits: &Preread) -> (String, Option<Known>) {
+    let mut reader = InitialReader::new(limits.max_bytes);
+    let answers = datagrams.iter().take(PREREAD_DATAGRAMS).map(|datagram| reader.push(datagram));
+    match answers.last().unwrap_or(initial::Answer::NeedMore) {
+        initial::Answer::Hello(hello) => whole(hello),
+        initial::Answer::NotQuic => {
+            ("opens no QUIC connection: neither sni nor alpn".to_owned(), Some(Known::default()))
+        }
+        initial::Answer::UnknownVersion => {
+            ("QUIC of an unknown version: neither sni nor alpn".to_owned(), Some(Known::default()))
+        }
+        initial::Answer::Reject(reason) => {
+            closed(&format!("rejected: {reason}"), Termination::PrereadInvalid)
+        }
+        initial::Answer::TooLarge => {
+            closed("larger than `max_bytes`", Termination::PrereadTooLarge)
+        }
+        initial::Answer::NeedMore if datagrams.len() > PREREAD_DATAGRAMS => {
+            closed("in too many datagrams", Termination::PrereadTooLarge)
+        }
+        initial::Answer::NeedMore => {
+            closed("incomplete: give --hello for each datagram", Termination::PrereadTimeout)
+        }
+    }
+}
+
+fn whole(hello: ClientHello) -> (String, Option<Known>) {
+    (describe(&hello), Some(Known { sni: hello.sni, alpn: hello.alpn, tls: true }))
+}
+
+fn closed(why: &str, termination: Termination) -> (String, Option<Known>) {
+    (format!("{why} ({})", termination.name()), None)
 }
 
 fn describe(hello: &ClientHello) -> String {

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -41,15 +41,15 @@ pub fn run(args: &Explain) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(FAILED));
         }
     };
-    let sent = match &args.hello {
-        Some(path) => {
-            let bytes = read(path).with_context(|| format!("cannot read {}", path.display()))?;
-            Sent::Bytes { bytes, from: path.display().to_string() }
-        }
-        None => {
-            let sni = args.sni.as_ref().map(|pattern| pattern.name().into());
-            Sent::Said { sni, alpn: Alpn::from_names(&args.alpn)? }
-        }
+    let sent = if args.hello.is_empty() {
+        let sni = args.sni.as_ref().map(|pattern| pattern.name().into());
+        Sent::Said { sni, alpn: Alpn::from_names(&args.alpn)? }
+    } else {
+        let read =
+            |path: &PathBuf| read(path).with_context(|| format!("cannot read {}", path.display()));
+        let parts = args.hello.iter().map(read).collect::<anyhow::Result<_>>()?;
+        let names: Vec<_> = args.hello.iter().map(|path| path.display().to_string()).collect();
+        Sent::Bytes { parts, from: names.join(", ") }
     };
     let text = explain(config, &args.listener, &sent, args.source)?;
     io::stdout().write_all(text.as_bytes())?;
@@ -69,10 +69,11 @@ fn explain(
         let hint = Hint::new(listener, names, "see `pointsman check`");
         bail!("there is no listener {}; {hint}", Quoted::new(listener));
     };
-    if said.protocol == Protocol::Udp && matches!(sent, Sent::Bytes { .. }) {
-        bail!(
-            "--hello reads what a TCP client sends, and {listener} is for UDP; give --sni, --alpn"
-        );
+    if let Sent::Bytes { parts, .. } = sent
+        && said.protocol == Protocol::Tcp
+        && parts.len() > 1
+    {
+        bail!("several --hello are the datagrams of a flow, and {listener} is for TCP; give one");
     }
     Ok(way::explain(said, &entrance.listener, sent, source))
 }

@@ -11,7 +11,7 @@ fn said(sni: &str, alpn: &[&str]) -> Sent {
 
 fn hello(file: &str) -> Sent {
     let path = format!("{}/tests/data/hellos/{file}.bin", env!("CARGO_MANIFEST_DIR"));
-    Sent::Bytes { bytes: read(Path::new(&path)).unwrap(), from: file.to_owned() }
+    Sent::Bytes { parts: vec![read(Path::new(&path)).unwrap()], from: file.to_owned() }
 }
 
 fn answer(yaml: &str, listener: &str, sent: &Sent, source: &str) -> String {
@@ -195,11 +195,57 @@ key       udp 192.0.2.7:5 to 192.0.2.1:443: hash ";
         let got = answer(UDP, "h3", &said(sni, &[alpn]), "");
         assert!(got.ends_with(expected), "{got}");
     }
+}
 
-    let config = config::parse(UDP, "test").unwrap();
-    let error = explain(config, "h3", &hello("openssl-3.0"), None).unwrap_err().to_string();
-    let expected = "--hello reads what a TCP client sends, and h3 is for UDP; give --sni, --alpn";
-    assert_eq!(error, expected);
+/// Files of datagrams.
+fn datagrams(files: &[&str]) -> Sent {
+    let path = |file| format!("{}/tests/data/quic/{file}.bin", env!("CARGO_MANIFEST_DIR"));
+    let parts = files.iter().map(|file| read(Path::new(&path(file))).unwrap()).collect();
+    Sent::Bytes { parts, from: files.join(", ") }
+}
+
+#[test]
+fn hellos_as_datagrams() {
+    let yaml = UDP.replace("a.example.com", "aio.example.com");
+    let line = |sent: &Sent| {
+        let text = answer(&yaml, "h3", sent, "");
+        let (_, rest) = text.split_once("hello     ").unwrap();
+        let (line, _) = rest.split_once("\nsource ").unwrap();
+        (line.to_owned(), text)
+    };
+    let (read, text) = line(&datagrams(&["aioquic-v2"]));
+    assert_eq!(read, "aioquic-v2: sni aio.example.com, alpn h3, versions TLS1.3, ech no");
+    assert!(text.contains("\npool      hashed, maglev"), "{text}");
+    for both in [["chromium-156-a", "chromium-156-b"], ["chromium-156-b", "chromium-156-a"]] {
+        let (read, text) = line(&datagrams(&both));
+        let expected = format!("{}: sni shop.example.com, alpn h3, versions ", both.join(", "));
+        assert!(read.starts_with(&expected), "{read}");
+        let (_, route) = text.split_once("\nroutes[3]  alpn h3 ").unwrap();
+        assert!(route.trim_start().starts_with("matches\n"), "{text}");
+    }
+    let one = |bytes: &[u8]| Sent::Bytes { parts: vec![bytes.to_vec()], from: "f".to_owned() };
+    let mut unknown = [0; 1200];
+    unknown[0] = 0xc0;
+    unknown[1] = 0x1a;
+    for (sent, expected, routed) in [
+        (datagrams(&["chromium-156-a"]), "incomplete: give --hello for each datagram", false),
+        (one(b"GET"), "opens no QUIC connection: neither sni nor alpn", true),
+        (one(&unknown), "QUIC of an unknown version: neither sni nor alpn", true),
+        (
+            one(&[0xc0, 0, 0, 0, 1]),
+            "rejected: the datagram ends in the header of the packet",
+            false,
+        ),
+    ] {
+        let (read, text) = line(&sent);
+        assert!(read.contains(expected), "{read}");
+        assert_eq!(text.ends_with("\ndropped before any route\n"), !routed, "{text}");
+    }
+    // Of TCP there is one beginning.
+    let config = config::parse(ROUTES, "test").unwrap();
+    let error = explain(config, "edge", &datagrams(&["aioquic-v1", "aioquic-v2"]), None);
+    let expected = "several --hello are the datagrams of a flow, and edge is for TCP; give one";
+    assert_eq!(error.unwrap_err().to_string(), expected);
 }
 
 #[test]
@@ -223,8 +269,9 @@ fn hellos_as_bytes() {
                     ech no\n          (not read here: nothing asks for it)";
     assert_eq!(read, expected);
 
-    let bytes = |bytes: &[u8]| Sent::Bytes { bytes: bytes.to_vec(), from: "f".to_owned() };
-    let Sent::Bytes { bytes: whole, .. } = hello("openssl-3.0") else { panic!() };
+    let bytes = |bytes: &[u8]| Sent::Bytes { parts: vec![bytes.to_vec()], from: "f".to_owned() };
+    let Sent::Bytes { parts, .. } = hello("openssl-3.0") else { panic!() };
+    let whole = parts.concat();
     for (sent, expected, routed) in [
         (&b"GET / HTTP/1.1\r\n"[..], "not TLS: neither sni nor alpn", true),
         (b"", "nothing sent: routed as not TLS after `timeout`", true),

@@ -26,7 +26,7 @@ pub fn explain(
 ) -> String {
     let binds: Vec<String> = said.bind.iter().map(ToString::to_string).collect();
     let peers = Peers::new(said.protocol, &said.bind, source);
-    let (read, known) = hello::read(sent, listener.reads_hello, &listener.preread);
+    let (read, known) = hello::read(sent, said.protocol, listener.reads_hello, &listener.preread);
     let (protocol, ended) = match said.protocol {
         Protocol::Tcp => ("", "closed"),
         Protocol::Udp => (", a flow of udp", "dropped"),

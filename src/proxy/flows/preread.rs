@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::super::session::route;
 use super::Gear;
 use super::cargo::Cargo;
 use super::door::Door;
@@ -18,7 +19,8 @@ use crate::health::State;
 use crate::snapshot::{Lead, Pool};
 use crate::state::{BackendState, DropReason, Termination};
 use crate::wire::ClientHello;
-use crate::wire::quic::initial::Answer;
+use crate::wire::quic::initial::{Answer, Reason};
+use crate::wire::quic::packet::{Kind, Long};
 use crate::wire::quic::{ConnectionId, Packet, server_id_of};
 
 impl Door {
@@ -31,13 +33,10 @@ impl Door {
         cargo: Cargo<'_>,
         now: Instant,
     ) {
-        if let Some((backend, connection)) = self.known(gear, cargo.first(), now)
-            && self.rejoin(gear, id, &backend, now)
-        {
-            if let Some(flow) = self.table.get_mut(id) {
-                flow.quic = true;
-                flow.connection = connection;
-            }
+        // What may open a connection is routed by its hello, whatever its id: otherwise an id that
+        // was learned for one name would be a way around the routes of another.
+        let may_open = self.listener.reads_hello && is_initial(cargo.first());
+        if !may_open && self.go_on(gear, id, cargo.first(), now) {
             return self.send(gear, id, key, cargo, now);
         }
         if !self.listener.reads_hello {
@@ -54,6 +53,19 @@ impl Door {
         self.read(gear, id, key, cargo, now);
     }
 
+    /// Puts a flow on the backend of the connection that its first datagram belongs to, if any.
+    fn go_on(&mut self, gear: &mut Gear, id: FlowId, datagram: &[u8], now: Instant) -> bool {
+        let Some((backend, connection)) = self.known(gear, datagram, now) else { return false };
+        if !self.rejoin(gear, id, &backend, now) {
+            return false;
+        }
+        if let Some(flow) = self.table.get_mut(id) {
+            flow.quic = true;
+            flow.connection = connection;
+        }
+        true
+    }
+
     /// The backend of the connection that a packet belongs to, and its id where it was learned.
     fn known(
         &self,
@@ -63,18 +75,20 @@ impl Door {
     ) -> Option<(Arc<BackendState>, Option<ConnectionId>)> {
         let ids = &gear.worker.process.connections;
         let listener = &self.listener.state;
-        let (found, bytes) = match Packet::parse(datagram)? {
+        // A client chooses the first id by chance, so in an Initial it says nothing by itself.
+        let (found, bytes, is_chosen) = match Packet::parse(datagram)? {
             Packet::Short { after_first } => {
-                (ids.find_prefix(listener, after_first, now), after_first)
+                (ids.find_prefix(listener, after_first, now), after_first, true)
             }
-            Packet::Long(packet) => (ids.find(listener, packet.dcid, now), packet.dcid),
+            Packet::Long(Long { dcid, kind, .. }) => {
+                (ids.find(listener, dcid, now), dcid, kind == Kind::Handshake)
+            }
         };
         match found {
             Some((backend, length)) => {
                 Some((backend, bytes.get(..length).and_then(ConnectionId::new)))
             }
-            // A client chooses the first id by chance, so in an Initial it says nothing.
-            None if datagram.first().is_some_and(|first| first & 0x80 == 0) => {
+            None if is_chosen => {
                 let pools = self.listener.actions.iter().flat_map(Lead::pools);
                 let named = |pool: &Arc<Pool>| pool.backend_named_by(bytes).cloned();
                 Some((pools.into_iter().find_map(named)?, None))
@@ -113,7 +127,9 @@ impl Door {
     ) {
         let Some(flow) = self.table.get_mut(id) else { return };
         let Stage::Preread(hello) = &mut flow.stage else { return };
-        match hello.read(cargo.first()) {
+        let answer = hello.read(cargo.first());
+        let is_first = hello.count() == 1;
+        match answer {
             Answer::NeedMore => self.keep_bound(gear),
             Answer::Hello(found) => {
                 flow.quic = true;
@@ -121,6 +137,13 @@ impl Door {
             }
             Answer::NotQuic | Answer::UnknownVersion => {
                 self.read_to_the_end(gear, id, key, None, now);
+            }
+            // The rest of a handshake whose client has come to another address. Only the server
+            // that has begun it can read that, and none takes it for the opening of another.
+            Answer::Reject(Reason::Undecryptable | Reason::IdTooShort)
+                if is_first && self.go_on(gear, id, cargo.first(), now) =>
+            {
+                self.send(gear, id, key, cargo, now);
             }
             Answer::Reject(reason) => {
                 let (listener, client) = (&self.listener.name, key.client());
@@ -144,12 +167,38 @@ impl Door {
         flow.account.preread(found);
         let before = std::mem::replace(&mut flow.stage, Stage::Arriving);
         let Stage::Preread(hello) = before else { return };
-        if !self.lead(gear, id, key, found, now) {
+        let process = gear.worker.process.clone();
+        let original = hello.original_id().filter(|_| found.is_some());
+        let known = original.and_then(|id| process.connections.find(&self.listener.state, id, now));
+        let again = known.as_ref().map(|(backend, _)| backend);
+        let stays = again.is_some_and(|backend| self.stay(gear, id, key, found, backend, now));
+        if !stays && !self.lead(gear, id, key, found, now) {
             return self.dropped(gear, DropReason::Flow, hello.count());
+        }
+        // Nobody takes the id of another connection by making up the same.
+        if let (Some(original), None) = (original, again) {
+            self.remember(gear, id, original, now);
         }
         for datagram in hello.datagrams() {
             self.send(gear, id, key, Cargo::One(datagram), now);
         }
+    }
+
+    /// Puts a flow whose hello has come before, from another address, on the backend it went to, if
+    /// its route leads to that backend's pool.
+    fn stay(
+        &mut self,
+        gear: &mut Gear,
+        id: FlowId,
+        key: &Key,
+        hello: Option<&ClientHello>,
+        backend: &Arc<BackendState>,
+        now: Instant,
+    ) -> bool {
+        let tuple = self.tuple(key, hello.and_then(|hello| hello.sni.as_deref()));
+        let pool = route(&self.listener, &tuple, hello, Some(key.client().ip()));
+        pool.is_ok_and(|pool| pool.state.name == backend.pool)
+            && self.rejoin(gear, id, backend, now)
     }
 
     pub(super) fn give_up_reading(&mut self, gear: &mut Gear, id: FlowId, reason: Termination) {
@@ -185,4 +234,8 @@ impl Door {
         ids.learn(&self.listener.state, connection, backend, now);
         flow.connection = ConnectionId::new(connection);
     }
+}
+
+fn is_initial(datagram: &[u8]) -> bool {
+    matches!(Packet::parse(datagram), Some(Packet::Long(Long { kind: Kind::Initial, .. })))
 }

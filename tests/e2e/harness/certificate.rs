@@ -41,3 +41,11 @@ pub fn certify_by_authority(directory: &Path, stem: &str, names: &str) {
     let sign = "x509 -req -in STEM.csr -CA STEM-ca.pem -CAkey STEM-ca.key -CAcreateserial -days 2";
     run(&format!("{sign} -extfile STEM.ext -out STEM.pem"), &[]);
 }
+
+/// The digest of a certificate's key: SHA-256 in base64.
+pub fn key_digest(certificate: &Path) -> String {
+    let script = "openssl x509 -pubkey -noout -in \"$0\" | openssl pkey -pubin -outform der \
+                  | openssl dgst -sha256 -binary | openssl base64";
+    let mut shell = Command::new("sh");
+    finish(shell.args(["-c", script]).arg(certificate)).success().trim().to_owned()
+}

@@ -2,34 +2,47 @@
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::certificate::key_digest;
 use super::pointsman::fresh_directory;
 use super::wait_for;
 
-const FLAGS: [&str; 11] = [
+const FLAGS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
-    "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
     "--disable-breakpad",
-    "--ignore-certificate-errors",
     // Every name is here.
     "--host-resolver-rules=MAP * 127.0.0.1",
 ];
 
-/// Loads a page in a new Chromium, and ends it: the page as it became.
+/// Loads a page in a new Chromium, over TCP, and ends it: the page as it became.
 pub fn browse(url: &str) -> String {
+    load(url, &["--disable-quic", "--ignore-certificate-errors"])
+}
+
+/// Loads the page of `HOST:PORT` over HTTP/3 and nothing else. QUIC takes a certificate that signs
+/// itself only if its key is named.
+pub fn browse_quic(host: &str, certificate: &Path) -> String {
+    let force = format!("--origin-to-force-quic-on={host}");
+    let trust = format!("--ignore-certificate-errors-spki-list={}", key_digest(certificate));
+    load(&format!("https://{host}/"), &["--enable-quic", &force, &trust])
+}
+
+fn load(url: &str, flags: &[&str]) -> String {
     let directory = fresh_directory();
     let file = |name| File::create(directory.join(name)).unwrap();
     let child = Command::new("chromium")
         .args(FLAGS)
+        .args(flags)
         .arg(format!("--user-data-dir={}", directory.join("profile").display()))
         .args(["--dump-dom", url])
         .env("HOME", &directory)

@@ -17,6 +17,8 @@ mod nginx;
 mod pattern;
 mod pointsman;
 mod process;
+mod quic_peer;
+mod rebinder;
 mod record;
 mod s_server;
 mod session;
@@ -25,12 +27,14 @@ mod udp;
 
 #[path = "../../hello/builder.rs"]
 pub mod hello;
+#[path = "../../quic/builder.rs"]
+pub mod initial;
 
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
 pub use certificate::{certify, certify_by_authority};
-pub use chromium::browse;
+pub use chromium::{browse, browse_quic};
 pub use command::{Answer, Background, command, finish, finish_reading};
 pub use edge::{Edge, answer, answering, captured, routed};
 pub use flood::Flood;
@@ -42,6 +46,8 @@ pub use metrics::Metrics;
 pub use nginx::Nginx;
 pub use pointsman::{Pointsman, fresh_directory};
 pub use process::{Usage, raise_descriptors};
+pub use quic_peer::{Dial, QuicClient, QuicServer};
+pub use rebinder::{Rebinder, UdpPeer};
 pub use record::Record;
 pub use s_server::SServer;
 pub use session::{Session, Side, expect_record};
