@@ -231,7 +231,7 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
 }
 
-/// See it work: three small HTTPS sites, a balancer, traffic, and backends that fail
+/// See it work: HTTPS sites, name servers, a balancer, traffic, and backends that fail
 ///
 /// Needs nothing but this program. Ends with ctrl-c, or by itself after --for.
 #[derive(Debug, Args)]
@@ -240,7 +240,7 @@ pub struct Demo {
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::config::parse_duration)]
     pub duration: Option<Duration>,
 
-    /// Address to listen on; the kernel chooses a port for 0
+    /// Address to listen on for HTTPS; the kernel chooses a port for 0
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: Address,
 }

@@ -73,9 +73,11 @@ pub struct PerSource {
 /// When a flow ends, and what its listener's sockets hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Udp {
-    /// A flow ends after as many datagrams from the backend; `None` is `off`.
+    /// A flow ends when it has had as many answers for each datagram of its client; with 0 none is
+    /// expected, and it ends when it is idle. `None` is `off`.
     pub responses: Option<u32>,
-    /// A flow takes as many datagrams from the client, at least one; `None` is `off`.
+    /// After as many datagrams of a client, at least one, the next one begins another flow; the old
+    /// one lives on for its answers. `None` is `off`.
     pub requests: Option<u32>,
     /// Each datagram from a client is a flow of its own. Then `responses` is some, `requests` is
     /// none, and no hello is read.

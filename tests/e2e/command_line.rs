@@ -372,6 +372,12 @@ fn the_demo_works_as_printed() {
             assert!(answer.code != 0 && answer.stderr.contains("unrecognized name"), "{answer:?}");
         }
     }
+    let digs: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("dig ")).collect();
+    assert_eq!(digs.len(), 2, "{text}");
+    for (arguments, expected) in digs.iter().zip(["192.0.2.", "\"answered by dns-"]) {
+        let answer = finish(Command::new("dig").args(arguments.split(' '))).success();
+        assert!(answer.starts_with(expected), "{arguments}: {answer}");
+    }
     let authority = curls[0].split(' ').nth(1).unwrap();
     assert!(fs::exists(authority).unwrap());
     let status = lines.iter().find_map(|line| line.split_once(" status --admin "));

@@ -4,17 +4,20 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use super::SITES;
-use super::backend::DemoBackend;
+use super::names::ZONE;
+use super::{SITES, Servers};
 use crate::address::Address;
 
+/// Where the balancer listens.
+pub(super) struct Doors<'a> {
+    pub https: &'a Address,
+    pub dns: SocketAddr,
+    pub admin: Option<&'a Address>,
+}
+
 /// The whole text.
-pub(super) fn introduction(
-    entrance: &Address,
-    admin: Option<&Address>,
-    backends: &[DemoBackend],
-    certificate: &Path,
-) -> String {
+pub(super) fn introduction(doors: &Doors<'_>, servers: &Servers, certificate: &Path) -> String {
+    let &Doors { https: entrance, dns, admin } = doors;
     let mut out = String::new();
     let mut line = |text: &str| {
         out.write_fmt(format_args!("{text}\n")).expect("writing to a String cannot fail");
@@ -22,12 +25,18 @@ pub(super) fn introduction(
     line("Three HTTPS sites behind one balancer, which routes by host name and decrypts nothing:");
     line("");
     for site in &SITES {
-        let own = backends.iter().filter(|backend| backend.site().pool == site.pool);
+        let own = servers.sites.iter().filter(|backend| backend.site().pool == site.pool);
         let own: Vec<_> = own.map(|b| format!("{} {}", b.name(), b.address())).collect();
         line(&format!("  {:<20} {}", site.host, own.join(", ")));
     }
     line(&format!("  {:<20} refused: the TLS alert unrecognized_name", "any other name"));
     line(&format!("  {:<20} {entrance}, a health check every 500 ms", "the balancer"));
+    line("");
+    line("And two name servers behind the same one, over UDP; a question ends with its answer:");
+    line("");
+    let names = servers.names.iter().map(|server| format!("{} {}", server.name, server.address));
+    line(&format!("  {:<20} {}", format!("*.{ZONE}"), names.collect::<Vec<_>>().join(", ")));
+    line(&format!("  {:<20} {dns} (UDP), the same checks with a question", "the balancer"));
     line("");
     line("Try while it runs:");
     line("");
@@ -37,6 +46,8 @@ pub(super) fn introduction(
     if let Some(chromium) = chromium(entrance) {
         line(&format!("  {chromium}"));
     }
+    line(&format!("  {}", dig(dns, "a", &format!("www.{ZONE}"))));
+    line(&format!("  {}", dig(dns, "txt", &format!("anything.{ZONE}"))));
     if let Some(admin) = admin {
         line(&format!("  {}", curl(admin, "/metrics")));
         line(&format!("  {}", curl(admin, "/api/v1/status")));
@@ -87,6 +98,11 @@ fn chromium(entrance: &Address) -> Option<String> {
         "chromium --user-data-dir=$(mktemp -d) --ignore-certificate-errors \
          --host-resolver-rules=\"MAP *.example.test {ip}\" https://{host}:{port}/"
     ))
+}
+
+/// Asks the name servers behind the balancer.
+fn dig(dns: SocketAddr, kind: &str, name: &str) -> String {
+    format!("dig @{} -p {} +short {kind} {name}", dns.ip(), dns.port())
 }
 
 fn curl(address: &Address, path: &str) -> String {
@@ -142,6 +158,8 @@ mod tests {
         {
             assert_eq!(word(path), expected);
         }
+        let line = dig("127.0.0.1:53".parse().unwrap(), "txt", "a.test");
+        assert_eq!(line, "dig @127.0.0.1 -p 53 +short txt a.test");
         let rule =
             "--host-resolver-rules=\"MAP *.example.test [::1]\" https://shop.example.test:8/";
         assert!(chromium(&"[::]:8".parse().unwrap()).unwrap().ends_with(rule));

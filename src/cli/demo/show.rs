@@ -1,21 +1,26 @@
 //! The demo's course: traffic, backends that fail and come back, and lines about it.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, interval_at, sleep};
 
+use super::Servers;
 use super::backend::DemoBackend;
 use super::commentary::Commentary;
-use super::traffic::{Entrance, Finished, IN_FLIGHT, generate};
+use super::names::NameServer;
+use super::questions;
+use super::traffic::{self, Entrance, IN_FLIGHT};
 use crate::health::State;
 use crate::service::Service;
 use crate::state::{Phase, PoolState};
 
 /// Before the first backend fails, while one is down, and before the next one fails.
-const ACT: Duration = Duration::from_secs(4);
+const ACT: Duration = Duration::from_millis(2500);
 /// Between two lines about requests.
 const REPORT: Duration = Duration::from_secs(2);
 /// Between two looks at the states of backends.
@@ -24,14 +29,16 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Runs until `duration` is over, ctrl-c, or the balancer stops; returns the summary.
 pub(super) async fn run(
     service: &Service,
-    backends: &mut [DemoBackend],
-    entrance: Entrance,
+    servers: &mut Servers,
+    (entrance, dns): (Entrance, SocketAddr),
     duration: Option<Duration>,
 ) -> anyhow::Result<String> {
     let (finished, mut results) = mpsc::channel(IN_FLIGHT);
-    let traffic = tokio::spawn(generate(entrance, finished));
-    let names: Vec<&'static str> = backends.iter().map(DemoBackend::name).collect();
-    let mut commentary = Commentary::new(Instant::now(), &names);
+    // Dropped with this, and the clients with it.
+    let mut traffic = JoinSet::new();
+    traffic.spawn(traffic::generate(entrance, finished.clone()));
+    traffic.spawn(questions::generate(dns, finished));
+    let mut commentary = commentary(servers);
     let mut end = std::pin::pin!(ended(duration));
     let mut acts = interval_at(tokio::time::Instant::now() + ACT, ACT);
     let mut reports = interval_at(tokio::time::Instant::now() + REPORT, REPORT);
@@ -43,26 +50,22 @@ pub(super) async fn run(
         let lines = tokio::select! {
             biased;
             () = &mut end => break,
-            Some(Finished { at, result }) = results.recv() => {
+            Some(finished) = results.recv() => {
                 if !running(service) {
                     break;
                 }
-                commentary.finished(at, &result);
+                commentary.finished(&finished);
                 String::new()
             }
             _ = looks.tick() => commentary.states(Instant::now(), &states(service)),
             _ = acts.tick() => {
                 act += 1;
-                step(act, backends, &commentary).await
+                step(act, servers, &commentary).await
             }
             _ = reports.tick() => commentary.requests(Instant::now(), retries(service)),
         };
-        if let Err(error) = io::stdout().write_all(lines.as_bytes()) {
-            traffic.abort();
-            return Err(error.into());
-        }
+        io::stdout().write_all(lines.as_bytes())?;
     }
-    traffic.abort();
     Ok(commentary.summary(Instant::now(), retries(service)))
 }
 
@@ -81,22 +84,60 @@ async fn ended(duration: Option<Duration>) {
     }
 }
 
-/// Stops a backend on every odd act, brings it back on the even one, then it is the next one's
-/// turn; the first one goes last, because that is the name that people look at first. A backend
-/// that is alone in its pool stays: without it, there would be nothing to show.
-async fn step(act: usize, backends: &mut [DemoBackend], commentary: &Commentary) -> String {
-    let mut several: Vec<_> =
-        backends.iter_mut().filter(|backend| backend.site().backends.len() > 1).collect();
-    let turn = act.div_ceil(2) % several.len().max(1);
-    let Some(backend) = several.get_mut(turn) else { return String::new() };
-    let name = backend.name();
+fn commentary(servers: &Servers) -> Commentary {
+    let sites: Vec<_> = servers.sites.iter().map(DemoBackend::name).collect();
+    let names: Vec<_> = servers.names.iter().map(|server| server.name).collect();
+    Commentary::new(Instant::now(), &sites, &names)
+}
+
+/// Who fails and comes back.
+enum Server<'a> {
+    Site(&'a mut DemoBackend),
+    Name(&'a mut NameServer),
+}
+
+/// Stops a server on every odd act, brings it back on the even one, then it is the next one's turn:
+/// one of a site, a name server, and so on. The first ones go last, because those are the names that
+/// people look at first. A backend that is alone in its pool stays: without it, there would be
+/// nothing to show.
+async fn step(act: usize, servers: &mut Servers, commentary: &Commentary) -> String {
+    let sites = servers.sites.iter_mut().filter(|backend| backend.site().backends.len() > 1);
+    let pairs = sites.rev().zip(servers.names.iter_mut().rev());
+    let mut turns: Vec<_> =
+        pairs.flat_map(|(site, name)| [Server::Site(site), Server::Name(name)]).collect();
+    let turn = act.saturating_sub(1) / 2 % turns.len().max(1);
+    let Some(server) = turns.get_mut(turn) else { return String::new() };
+    let name = server.name();
     if act % 2 == 1 {
-        backend.stop().await;
+        server.stop().await;
         return commentary.event(Instant::now(), name, "is stopped: its port is closed");
     }
-    match backend.revive() {
+    match server.revive().await {
         Ok(()) => commentary.event(Instant::now(), name, "is back on its port"),
         Err(error) => commentary.event(Instant::now(), name, &format!("cannot come back: {error}")),
+    }
+}
+
+impl Server<'_> {
+    fn name(&self) -> &'static str {
+        match self {
+            Server::Site(backend) => backend.name(),
+            Server::Name(server) => server.name,
+        }
+    }
+
+    async fn stop(&mut self) {
+        match self {
+            Server::Site(backend) => backend.stop().await,
+            Server::Name(server) => server.stop().await,
+        }
+    }
+
+    async fn revive(&mut self) -> io::Result<()> {
+        match self {
+            Server::Site(backend) => backend.revive(),
+            Server::Name(server) => server.revive().await,
+        }
     }
 }
 
@@ -122,21 +163,26 @@ mod tests {
     use crate::address::Address;
 
     #[tokio::test]
-    async fn one_backend_at_a_time_fails_and_each_of_several_has_its_turn() {
+    async fn one_server_at_a_time_fails_and_each_of_several_has_its_turn() {
         let authority = Authority::new().unwrap();
-        let mut backends = super::super::start(&authority).await.unwrap();
-        let names: Vec<_> = backends.iter().map(DemoBackend::name).collect();
-        let commentary = Commentary::new(Instant::now(), &names);
+        let mut servers = super::super::start(&authority).await.unwrap();
+        let commentary = commentary(&servers);
         let mut stopped = Vec::new();
-        for act in 1..=4 {
-            let line = step(act, &mut backends, &commentary).await;
+        for act in 1..=8 {
+            let line = step(act, &mut servers, &commentary).await;
             let mut silent = Vec::new();
-            for backend in &backends {
+            for backend in &servers.sites {
                 let address = Address::Ip(backend.address());
                 let entrance = Entrance { address, tls: authority.connector().unwrap() };
                 match request(&entrance, backend.site().visited).await {
                     Ok(name) => assert_eq!(name, backend.name()),
                     Err(_) => silent.push(backend.name()),
+                }
+            }
+            for server in &servers.names {
+                match questions::ask(server.address, 1).await.0 {
+                    Ok(name) => assert_eq!(name, server.name),
+                    Err(_) => silent.push(server.name),
                 }
             }
             if act % 2 == 1 {
@@ -147,6 +193,6 @@ mod tests {
                 assert!(silent.is_empty(), "act {act}: {line}");
             }
         }
-        assert_eq!(stopped, ["shop-2", "shop-1"]);
+        assert_eq!(stopped, ["shop-2", "dns-2", "shop-1", "dns-1"]);
     }
 }

@@ -24,12 +24,24 @@ const ANSWER: u64 = 64 * 1024;
 /// Requests under way, at most: `PATIENCE` over `PACE`, and a few.
 pub(super) const IN_FLIGHT: usize = 128;
 
-/// How one request ended.
+/// What clients of the demo want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A page.
+    Request,
+    /// A record of the DNS.
+    Question,
+}
+
+/// How one request or question ended.
 #[derive(Debug)]
 pub(super) struct Finished {
+    pub kind: Kind,
     pub at: Instant,
     /// The name of the backend that answered.
     pub result: io::Result<String>,
+    /// How often a question was asked again.
+    pub again: u32,
 }
 
 /// Where requests go, and what verifies who answers.
@@ -54,7 +66,7 @@ pub(super) async fn generate(entrance: Entrance, finished: mpsc::Sender<Finished
         tokio::spawn(async move {
             let result = timeout(PATIENCE, request(&entrance, site.visited)).await;
             let result = result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            slot.send(Finished { at: Instant::now(), result });
+            slot.send(Finished { kind: Kind::Request, at: Instant::now(), result, again: 0 });
         });
     }
 }

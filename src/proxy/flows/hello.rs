@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::limits::{PREREAD_DATAGRAMS, hello_cost};
 use crate::state::Process;
-use crate::wire::quic::InitialReader;
 use crate::wire::quic::initial::Answer;
+use crate::wire::quic::{ConnectionId, InitialReader};
 
 /// An unfinished hello. What it holds counts in `preread.total_bytes`.
 pub(super) struct Hello {
@@ -44,6 +44,11 @@ impl Hello {
     /// Those, the oldest first.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.datagrams.iter().map(|datagram| &**datagram)
+    }
+
+    /// The connection id that the client chose for the server, until the server chooses one.
+    pub fn original_id(&self) -> Option<&[u8]> {
+        self.reader.original_dcid().map(ConnectionId::as_slice)
     }
 }
 
