@@ -137,7 +137,8 @@ fn status_says_what_is_known() {
     assert_eq!(body["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&body["ready"], &body["generation"]), (&json!(false), &json!(1)));
     let listener = json!({
-        "protocol": "tcp", "bind": [], "pools": ["edge"], "active": 1, "total": 1, "bytes_in": 0, "bytes_out": 0
+        "protocol": "tcp", "bind": [], "pools": ["edge"],
+        "active": 1, "total": 1, "bytes_in": 0, "bytes_out": 0
     });
     assert_eq!(body["listeners"], json!({ "edge": listener }));
     let pool = &body["pools"]["edge"];
