@@ -307,9 +307,9 @@ impl Worker {
         self.snapshot.borrow().pool(name).cloned()
     }
 
-    /// Whether unfinished hellos hold more than they may.
-    pub fn hellos_are_over(&self) -> bool {
-        let held = self.process.hello_bytes.0.load(Relaxed);
+    /// Whether unfinished QUIC hellos hold more than they may.
+    pub fn quic_hellos_are_over(&self) -> bool {
+        let held = self.process.quic_hello_bytes.0.load(Relaxed);
         held > self.process.max_hello_bytes.load(Relaxed)
     }
 

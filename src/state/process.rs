@@ -41,7 +41,10 @@ pub struct Process {
     /// Bytes of all unfinished hellos, for `preread.total_bytes`. Any worker writes, through a
     /// guard.
     pub hello_bytes: Padded<AtomicUsize>,
-    /// The bound on [`Process::hello_bytes`]. Control writes.
+    /// The same of QUIC hellos, apart: datagrams with forged addresses cost nothing, and must not
+    /// push the hellos of connections out. Any worker writes, through a guard.
+    pub quic_hello_bytes: Padded<AtomicUsize>,
+    /// The bound on [`Process::hello_bytes`], and on those of QUIC. Control writes.
     pub max_hello_bytes: AtomicUsize,
     /// The bound on [`Process::sessions`]. Control writes.
     pub max_sessions: AtomicU32,
@@ -160,6 +163,7 @@ impl Process {
             access_log_dropped: AtomicU64::new(0),
             sessions: Padded::default(),
             hello_bytes: Padded::default(),
+            quic_hello_bytes: Padded::default(),
             max_hello_bytes: AtomicUsize::new(usize::MAX),
             max_sessions: AtomicU32::new(u32::MAX),
             ready: Padded::default(),

@@ -155,15 +155,17 @@ fn counters_move_while_a_session_runs() {
         session.server.receive(1_000_000);
         session.server.send(3000);
         session.client.receive(3000);
-        let metrics = session.pointsman.metrics();
-        for (direction, bytes) in [("in", 1_000_000.0), ("out", 3000.0)] {
-            let labels = [("listener", edge), ("direction", direction)];
-            let listener = metrics.value("pointsman_bytes_total", &labels);
-            assert_eq!(listener, bytes * f64::from(round));
-            let labels = [("pool", "pool"), ("backend", &address), ("direction", direction)];
-            let backend = metrics.value("pointsman_backend_bytes_total", &labels);
-            assert_eq!(backend, bytes * f64::from(round));
-        }
-        assert_eq!(metrics.active(edge), 1.0);
+        // A client may have its bytes a moment before the worker has counted them.
+        wait_until("the counters to be where the bytes are", || {
+            let metrics = session.pointsman.metrics();
+            assert_eq!(metrics.active(edge), 1.0);
+            [("in", 1_000_000.0), ("out", 3000.0)].into_iter().all(|(direction, bytes)| {
+                let listener = [("listener", edge), ("direction", direction)];
+                let backend = [("pool", "pool"), ("backend", &*address), ("direction", direction)];
+                let bytes = bytes * f64::from(round);
+                metrics.value("pointsman_bytes_total", &listener) == bytes
+                    && metrics.value("pointsman_backend_bytes_total", &backend) == bytes
+            })
+        });
     }
 }

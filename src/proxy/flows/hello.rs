@@ -30,7 +30,7 @@ impl Hello {
         }
         let answer = self.reader.push(datagram);
         let cost = hello_cost(datagram.len());
-        self.process.hello_bytes.0.fetch_add(cost, Relaxed);
+        self.process.quic_hello_bytes.0.fetch_add(cost, Relaxed);
         self.counted += cost;
         self.datagrams.push(datagram.into());
         answer
@@ -54,6 +54,6 @@ impl Hello {
 
 impl Drop for Hello {
     fn drop(&mut self) {
-        self.process.hello_bytes.0.fetch_sub(self.counted, Relaxed);
+        self.process.quic_hello_bytes.0.fetch_sub(self.counted, Relaxed);
     }
 }

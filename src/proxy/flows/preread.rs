@@ -212,7 +212,7 @@ impl Door {
 
     /// Ends the oldest unfinished hello here until all of the process hold no more than they may.
     fn keep_bound(&mut self, gear: &mut Gear) {
-        while gear.worker.hellos_are_over() {
+        while gear.worker.quic_hellos_are_over() {
             let Some((_, oldest)) = self.unread.pop_front() else { return };
             self.give_up_reading(gear, oldest, Termination::Overload);
         }
