@@ -95,10 +95,10 @@ fn expect_oldest_closed(edge: &Edge, mut stalled: Vec<Stream>, before: f64) -> u
     wait_until("as many to be reset as are counted", agree);
     let broken = broken();
     assert!(STALLED - closed() >= fit * 9 / 10, "{} of {fit} are left", STALLED - closed());
-    // Workers read side by side, so near the border ages mix.
-    let surely = closed() * 9 / 10;
+    // Workers read side by side, and one may be behind: ages mix around the border.
+    let surely = closed() / 2;
     assert!(broken[..surely].iter().all(|broken| *broken), "the oldest");
-    assert!(broken[STALLED - fit * 8 / 10..].iter().all(|broken| !broken), "the newest");
+    assert!(broken[STALLED - fit / 2..].iter().all(|broken| !broken), "the newest");
     stalled[..surely].iter_mut().for_each(expect_only_reset);
     closed()
 }
