@@ -307,12 +307,6 @@ impl Worker {
         self.snapshot.borrow().pool(name).cloned()
     }
 
-    /// Whether unfinished QUIC hellos hold more than they may.
-    pub fn quic_hellos_are_over(&self) -> bool {
-        let held = self.process.quic_hello_bytes.0.load(Relaxed);
-        held > self.process.max_hello_bytes.load(Relaxed)
-    }
-
     /// Whether connections are recorded in the access log.
     pub fn logs_access(&self) -> bool {
         self.snapshot.borrow().config.access_log.is_some()

@@ -269,15 +269,12 @@ fn unfinished_hellos_are_bounded_and_the_oldest_go_first() {
     }
     // Each datagram counts an eighth more.
     let kept = KEPT / (1200 * 9 / 8);
-    let least = FLOOD as usize - kept;
-    let closed = || edge.pointsman.metrics().closed("edge", "overload") as usize;
-    wait_until("no more than the bound", || closed() >= least);
+    edge.wait_closed("overload", FLOOD as usize - kept);
     edge.pointsman.wait_received();
-    let (metrics, closed) = (edge.pointsman.metrics(), closed());
-    // Two workers may each end one for the same excess.
-    assert!((least..=least + 8).contains(&closed), "{closed} of {least}");
-    assert_eq!(metrics.active("edge"), (FLOOD as usize - closed + served.len()) as f64);
-    assert_eq!(edge.dropped("preread"), closed as f64);
+    let metrics = edge.pointsman.metrics();
+    assert_eq!(metrics.closed("edge", "overload"), (FLOOD as usize - kept) as f64);
+    assert_eq!(metrics.active("edge"), (kept + served.len()) as f64);
+    assert_eq!(edge.dropped("preread"), (FLOOD as usize - kept) as f64);
     // The youngest are those that are left.
     let sessions = edge.pointsman.admin("GET", "/api/v1/sessions?limit=1000").1;
     let first = clients.first().unwrap().address();

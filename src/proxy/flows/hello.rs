@@ -14,17 +14,21 @@ pub(super) struct Hello {
     reader: InitialReader,
     datagrams: Vec<Box<[u8]>>,
     process: Arc<Process>,
+    /// Bytes of the process's that are its own.
     counted: usize,
+    /// Datagrams that came, of which one too many is not kept.
+    count: u32,
 }
 
 impl Hello {
     pub fn new(max_bytes: usize, process: &Arc<Process>) -> Self {
         let reader = InitialReader::new(max_bytes);
-        Hello { reader, datagrams: Vec::new(), process: process.clone(), counted: 0 }
+        Hello { reader, datagrams: Vec::new(), process: process.clone(), counted: 0, count: 0 }
     }
 
     /// Reads one more datagram, and keeps it.
     pub fn read(&mut self, datagram: &[u8]) -> Answer {
+        self.count += 1;
         if self.datagrams.len() >= PREREAD_DATAGRAMS {
             return Answer::TooLarge;
         }
@@ -36,9 +40,21 @@ impl Hello {
         answer
     }
 
-    /// How many datagrams it keeps.
+    /// How many datagrams came.
     pub fn count(&self) -> u32 {
-        u32::try_from(self.datagrams.len()).unwrap_or(u32::MAX)
+        self.count
+    }
+
+    /// Gives back what it holds if all together hold more than they may; then it is to end. In one
+    /// step, so that two workers never both make room for the same excess.
+    pub fn gives_way(&mut self) -> bool {
+        let (most, own) = (self.process.max_hello_bytes.load(Relaxed), self.counted);
+        let less = |held: usize| (held > most).then(|| held.saturating_sub(own));
+        let gives = self.process.quic_hello_bytes.0.fetch_update(Relaxed, Relaxed, less).is_ok();
+        if gives {
+            self.counted = 0;
+        }
+        gives
     }
 
     /// Those, the oldest first.

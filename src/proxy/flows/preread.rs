@@ -212,8 +212,15 @@ impl Door {
 
     /// Ends the oldest unfinished hello here until all of the process hold no more than they may.
     fn keep_bound(&mut self, gear: &mut Gear) {
-        while gear.worker.quic_hellos_are_over() {
-            let Some((_, oldest)) = self.unread.pop_front() else { return };
+        while let Some(&(_, oldest)) = self.unread.front() {
+            let flow = self.table.get_mut(oldest);
+            if let Some(Stage::Preread(hello)) = flow.map(|flow| &mut flow.stage)
+                && !hello.gives_way()
+            {
+                return;
+            }
+            // One that is complete by now is no flow of this kind any more.
+            self.unread.pop_front();
             self.give_up_reading(gear, oldest, Termination::Overload);
         }
     }
