@@ -164,9 +164,10 @@ pub(super) fn admit(worker: &Rc<Worker>, listener: Arc<Listener>, accepted: Acce
     let account =
         Account::open(worker, &listener.state, accepted.client, &accepted.local, Protocol::Tcp);
     let Some(place) = Place::take(&worker.process) else {
-        close::by_reset(&accepted.fd);
         account.ends(Termination::Overload);
-        return;
+        // Counted before the client sees it.
+        drop(account);
+        return close::by_reset(&accepted.fd);
     };
     worker.start_session(accepted, listener, account, place);
 }

@@ -41,7 +41,8 @@ pub(super) struct Accepted {
     pub local: Address,
 }
 
-/// Serves the connection to its end, then closes its account and lets go of `held`.
+/// Serves the connection to its end, then closes its account, lets go of `held`, and closes what is
+/// still open: in this order, so that whoever sees the end finds it in the counters.
 ///
 /// Each stage is boxed, the first one before there is a task: a session waits in one of them, and
 /// should carry neither the room for the others along nor what they were given.
@@ -54,13 +55,27 @@ pub(super) fn serve<T>(
     let arrive = Box::pin(arrive(accepted, listener, account));
     async move {
         let (mut account, arrived) = arrive.await;
-        let termination = match arrived {
+        let ended = match arrived {
             Ok(arrived) => Box::pin(carry(arrived, &mut account)).await,
-            Err(termination) => termination,
+            Err(ended) => ended,
         };
-        account.ends(termination);
+        account.ends(ended.termination);
         drop(account);
         drop(held);
+        drop(ended);
+    }
+}
+
+/// A connection that is over.
+struct Ended {
+    termination: Termination,
+    /// What is still open of client and backend. Its peers know of the end, or are told by the close.
+    _open: [Option<Socket>; 2],
+}
+
+impl Ended {
+    fn new(termination: Termination, client: Option<Socket>) -> Self {
+        Ended { termination, _open: [client, None] }
     }
 }
 
@@ -78,7 +93,7 @@ async fn arrive(
     accepted: Accepted,
     listener: Arc<Listener>,
     mut account: Account,
-) -> (Account, Result<Arrived, Termination>) {
+) -> (Account, Result<Arrived, Ended>) {
     let entry = account.entry().clone();
     let arrived = find_backend(accepted, listener, &mut account, &entry).await;
     (account, arrived)
@@ -90,9 +105,11 @@ async fn find_backend(
     listener: Arc<Listener>,
     account: &mut Account,
     entry: &Rc<Entry>,
-) -> Result<Arrived, Termination> {
+) -> Result<Arrived, Ended> {
     let tcp = accepted.local.ip().is_some();
-    let Ok(mut client) = Socket::new(accepted.fd, tcp) else { return Err(Termination::Error) };
+    let Ok(mut client) = Socket::new(accepted.fd, tcp) else {
+        return Err(Ended::new(Termination::Error, None));
+    };
     let from = accepted.client;
     let read = match read_hello(&mut client, &listener, from, account, entry).await {
         Ok(read) => read,
@@ -205,7 +222,7 @@ async fn refuse(
     refusal: Refusal,
     speaks_tls: bool,
     account: &mut Account,
-) -> Termination {
+) -> Ended {
     let termination = match refusal {
         Refusal::NoRoute => return turn_away(client, Termination::NoRoute, account).await,
         Refusal::Reject | Refusal::Reset => Termination::Rejected,
@@ -213,29 +230,29 @@ async fn refuse(
     account.ends(termination);
     if matches!(refusal, Refusal::Reset) {
         close::by_reset(&client);
-        return termination;
+        return Ended::new(termination, Some(client));
     }
     if speaks_tls {
         // Seven bytes always fit into an empty send buffer; a client that is gone needs none.
         let _gone = client.write(&UNRECOGNIZED_NAME);
     }
     close::by_fin(client).await;
-    termination
+    Ended::new(termination, None)
 }
 
 /// Closes a connection that never got a backend.
-async fn turn_away(client: Socket, termination: Termination, account: &Account) -> Termination {
+async fn turn_away(client: Socket, termination: Termination, account: &Account) -> Ended {
     account.ends(termination);
     if termination == Termination::Overload {
         close::by_reset(&client);
-    } else {
-        close::by_fin(client).await;
+        return Ended::new(termination, Some(client));
     }
-    termination
+    close::by_fin(client).await;
+    Ended::new(termination, None)
 }
 
 /// Relays to the end, tells those who do not know of it yet, and says why it ended.
-async fn carry(arrived: Arrived, account: &mut Account) -> Termination {
+async fn carry(arrived: Arrived, account: &mut Account) -> Ended {
     let entry = account.entry().clone();
     let order = &entry.order;
     let Arrived { mut client, connected, first, timeouts } = arrived;
@@ -265,11 +282,12 @@ async fn carry(arrived: Arrived, account: &mut Account) -> Termination {
         End::Ordered => (order.given().unwrap_or(Termination::Error), false),
     };
     account.ends(termination);
-    if !told {
-        let close = async { tokio::join!(close::by_fin(client), close::by_fin(backend)) };
-        Box::pin(close).await;
+    if told {
+        return Ended { termination, _open: [Some(client), Some(backend)] };
     }
-    termination
+    let close = async { tokio::join!(close::by_fin(client), close::by_fin(backend)) };
+    Box::pin(close).await;
+    Ended::new(termination, None)
 }
 
 /// What hash policies look at. A client on a unix socket has no address.

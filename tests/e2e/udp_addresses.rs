@@ -5,7 +5,8 @@ use std::net::{SocketAddr, UdpSocket};
 use socket2::{Domain, Socket, Type};
 
 use crate::harness::{
-    Answer, Backend, Pointsman, UdpBackend, UdpClient, command, fresh_directory, one_udp_listener,
+    Answer, Backend, HeldPort, Pointsman, UdpBackend, UdpClient, command, fresh_directory,
+    one_udp_listener,
 };
 
 fn wildcard(bind: &str, more: &str, backend: &UdpBackend) -> Pointsman {
@@ -107,24 +108,14 @@ fn a_listener_may_have_several_addresses() {
     assert_eq!(pointsman.metrics().active("edge"), 3.0);
 }
 
-/// A port for free use: nothing else has it for TCP or UDP at the moment.
-fn free_port() -> u16 {
-    loop {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = udp.local_addr().unwrap().port();
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 #[test]
 fn tcp_and_udp_at_the_same_port() {
     let (stream, datagrams) = (Backend::echo(), UdpBackend::echo("a"));
-    let port = free_port();
+    let port = HeldPort::of_both("127.0.0.1");
+    let address = port.address();
     let pointsman = Pointsman::start(&format!(
-        "listeners:\n  tcp: {{ bind: \"127.0.0.1:{port}\", pool: tcp }}\n  \
-         udp: {{ bind: \"127.0.0.1:{port}\", protocol: udp, pool: udp }}\n\
+        "listeners:\n  tcp: {{ bind: \"{address}\", pool: tcp }}\n  \
+         udp: {{ bind: \"{address}\", protocol: udp, pool: udp }}\n\
          pools:\n  tcp: {{ backends: [\"{}\"], health: off }}\n  \
          udp: {{ backends: [\"{}\"] }}\n",
         stream.address(),

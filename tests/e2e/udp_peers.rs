@@ -4,23 +4,25 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use crate::harness::{
-    Pointsman, UdpBackend, finish, finish_reading, fresh_directory, one_udp_listener, wait_until,
+    HeldPort, Pointsman, UdpBackend, finish, finish_reading, fresh_directory, one_udp_listener,
+    wait_until,
 };
 
 /// dnsmasq with records of its own, for TCP and UDP at one port.
 struct Dnsmasq {
     directory: std::path::PathBuf,
     child: Child,
-    address: String,
+    port: HeldPort,
 }
 
 impl Dnsmasq {
     fn start(number: usize) -> Self {
         let directory = fresh_directory();
-        let port = free_port();
+        let port = HeldPort::of_both("127.0.0.1");
+        let number_of_port = port.address().port();
         let texts: Vec<_> = (0..12).map(|index| format!("{index:0>200}")).collect();
         let config = format!(
-            "port={port}\nlisten-address=127.0.0.1\nbind-interfaces\nno-resolv\nno-hosts\n\
+            "port={number_of_port}\nlisten-address=127.0.0.1\nbind-interfaces\nno-resolv\nno-hosts\n\
              edns-packet-max=4096\nuser=root\n\
              address=/a.example/192.0.2.{number}\n"
         );
@@ -34,9 +36,8 @@ impl Dnsmasq {
             .stderr(fs::File::create(directory.join("log")).unwrap())
             .spawn()
             .unwrap();
-        let address = format!("127.0.0.1:{port}");
-        wait_until("dnsmasq", || std::net::TcpStream::connect(&address).is_ok());
-        Dnsmasq { directory, child, address }
+        wait_until("dnsmasq", || std::net::TcpStream::connect(port.address()).is_ok());
+        Dnsmasq { directory, child, port }
     }
 }
 
@@ -52,17 +53,6 @@ impl Drop for Dnsmasq {
     }
 }
 
-/// A port that nothing has at the moment, for TCP or UDP.
-fn free_port() -> u16 {
-    loop {
-        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = udp.local_addr().unwrap().port();
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 fn dig(port: &str, arguments: &[&str]) -> String {
     let fixed = ["@127.0.0.1", "-p", port, "+tries=1", "+time=5"];
     finish(Command::new("dig").args(fixed).args(arguments)).success()
@@ -72,10 +62,12 @@ fn dig(port: &str, arguments: &[&str]) -> String {
 fn dns_by_udp_and_tcp() {
     const QUERIES: usize = 200;
     let servers = [1, 2].map(Dnsmasq::start);
-    let port = free_port();
+    let held = HeldPort::of_both("127.0.0.1");
+    let port = held.address().port();
     let pool = format!(
         "balance: round_robin, backends: [\"{}\", \"{}\"]",
-        servers[0].address, servers[1].address
+        servers[0].port.address(),
+        servers[1].port.address()
     );
     let pointsman = Pointsman::start(&format!(
         "workers: 2\nlisteners:\n  \
@@ -86,7 +78,7 @@ fn dns_by_udp_and_tcp() {
          expect: {{ hex: \"1234 85\" }} }} }}\n  tcp: {{ {pool} }}\n"
     ));
     for server in &servers {
-        let path = format!("/api/v1/pools/udp/backends/{}", server.address);
+        let path = format!("/api/v1/pools/udp/backends/{}", server.port.address());
         assert!(pointsman.admin("GET", &path).1.contains("\"up\""), "{path}");
     }
     let port = port.to_string();

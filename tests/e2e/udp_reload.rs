@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::harness::{
-    Pointsman, UdpBackend, UdpClient, one_listener, one_udp_listener, pass, wait_until,
+    HeldPort, Pointsman, UdpBackend, UdpClient, one_listener, one_udp_listener, pass, wait_until,
 };
 
 /// Clients that ask and wait for the answer, each with a flow that it keeps, and as many that ask
@@ -167,15 +167,15 @@ fn addresses_are_added_and_removed_beside_flows() {
     assert_eq!(pointsman.metrics().sum("pointsman_udp_dropped_total", ("listener", "edge")), 0.0);
 }
 
-/// From TCP to UDP at the same port, and back.
+/// From UDP to TCP at the same port, and back.
 #[test]
 fn a_listener_changes_its_protocol() {
     let (datagrams, stream) = (UdpBackend::echo("a"), crate::harness::Backend::echo());
-    let udp = one_udp_listener("", &[&datagrams], "");
-    let pointsman = Pointsman::start(&udp);
-    let edge = pointsman.address("edge");
+    let port = HeldPort::of_both("127.0.0.1");
+    let edge = port.address().to_string();
+    let udp = one_udp_listener("", &[&datagrams], "").replace("127.0.0.1:0", &edge);
     let tcp = one_listener("", &[&stream.address()], "").replace("127.0.0.1:0", &edge);
-    let udp = udp.replace("127.0.0.1:0", &edge);
+    let pointsman = Pointsman::start(&udp);
     for _ in 0..3 {
         assert_eq!(UdpClient::to(&edge).backend("x"), "a");
         pointsman.reload(&tcp).unwrap();

@@ -1,8 +1,10 @@
 //! A port that is nobody else's, whether somebody listens on it or not.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Socket, Type};
+
+use super::wait_for;
 
 /// Keeps others from being given the port; who sets SO_REUSEADDR may listen on it.
 #[derive(Debug)]
@@ -12,6 +14,15 @@ impl HeldPort {
     /// A port of the kernel's choice at this IPv4 address.
     pub fn new(ip: &str) -> Self {
         HeldPort(reusing(format!("{ip}:0").parse().unwrap()))
+    }
+
+    /// As [`HeldPort::new`], one that nobody has for UDP either. The choice is for TCP: a number
+    /// that is free for UDP may be that of a connection, which keeps it beyond its end (TIME_WAIT).
+    pub fn of_both(ip: &str) -> Self {
+        wait_for("a port that is free for both", || {
+            let port = Self::new(ip);
+            UdpSocket::bind(port.address()).is_ok().then_some(port)
+        })
     }
 
     /// `IP:PORT`.

@@ -58,6 +58,7 @@ pub use udp::{UdpBackend, UdpClient, one_udp_listener};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Looks again and again until there is a value, and panics when that takes too long.
+#[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -70,6 +71,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// [`wait_for`] a condition.
+#[track_caller]
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     wait_for(what, || condition().then_some(()));
 }
