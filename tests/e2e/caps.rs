@@ -189,6 +189,7 @@ fn backups_take_what_others_cannot() {
     assert!(clients.iter_mut().all(is_served));
     assert_eq!((proper.open(), spare.open()), (2, 3));
     drop(clients);
+    pointsman.access_log(5);
     let refusing = Backend::refusing();
     let list = [format!("\"{}\"", refusing.address()), backup];
     pointsman.reload(&pool(2, &list, "")).unwrap();

@@ -105,9 +105,10 @@ fn drain_waits_for_sessions() {
     assert!(!is_served(&pointsman));
     held.send(1000);
     held.receive(1000);
+    pointsman.change(&address, r#"{"admin":"ready"}"#);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| pointsman.command(&["drain", &name, "--wait", "1h"]));
-        pass(200 * MS);
+        wait_until("the drain", || pointsman.backend(&address)["admin"] == "drain");
         pointsman.change(&address, r#"{"admin":"ready"}"#);
         let answer = waiting.join().unwrap();
         let expected = format!("pointsman: {name}: somebody has made it ready again\n");
@@ -184,7 +185,9 @@ fn maintenance_is_not_checked() {
     let status = pointsman.change(&address, r#"{"admin":"maintenance"}"#);
     // Nobody knows any more.
     assert_eq!((&status["state"], &status["admin"]), (&json!("unknown"), &json!("maintenance")));
-    let (counted, accepted) = (checks(), serviced.backend().accepted());
+    let counted = checks();
+    wait_until("the backend to have seen them", || serviced.backend().accepted() as f64 >= counted);
+    let accepted = serviced.backend().accepted();
     serviced.hide();
     pass(300 * MS); // the matter of the test: fifteen checks would have been due
     assert_eq!((checks(), state(&pointsman, &address)), (counted, "unknown".to_owned()));
@@ -243,7 +246,7 @@ fn what_the_operator_wants_survives_reloads() {
 
 /// How many of 400 clients each backend gets, by its address.
 fn shares(pointsman: &Pointsman) -> BTreeMap<String, usize> {
-    let (edge, before) = (pointsman.address("edge"), pointsman.access_log(0).len());
+    let (edge, before) = (pointsman.address("edge"), pointsman.all_records().len());
     for number in 0..400 {
         let source = SocketAddr::from((Ipv4Addr::from_bits(0x7f01_0001 + number * 8191), 0));
         let mut stream = Stream::connect_from(source, &edge).unwrap();

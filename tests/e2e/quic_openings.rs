@@ -2,7 +2,7 @@
 //! order, broken ones, and what is not QUIC.
 
 use crate::harness::initial::{Initial, V1, crypto};
-use crate::harness::{Pointsman, Record, UdpPeer, pass, routed, wait_until};
+use crate::harness::{Metrics, Pointsman, Record, UdpPeer, pass, routed, wait_until};
 use std::time::{Duration, Instant};
 
 const NAMES: &str = "[shop.example.com, aio.example.com, example.com]";
@@ -57,9 +57,7 @@ impl Edge {
     }
 
     fn wait_closed(&self, termination: &str, count: usize) {
-        wait_until(&format!("{count} to end by {termination}"), || {
-            self.pointsman.metrics().closed("edge", termination) == count as f64
-        });
+        self.pointsman.expect_count(count as f64, |metrics| metrics.closed("edge", termination));
     }
 
     fn wait_opened(&self, count: usize) {
@@ -70,9 +68,11 @@ impl Edge {
         self.pointsman.wait_received();
     }
 
-    fn dropped(&self, reason: &str) -> f64 {
+    /// So many datagrams are dropped for this reason: the end of their flow is counted before.
+    fn expect_dropped(&self, reason: &str, count: usize) {
         let labels = [("listener", "edge"), ("reason", reason)];
-        self.pointsman.metrics().value("pointsman_udp_dropped_total", &labels)
+        let dropped = |metrics: &Metrics| metrics.value("pointsman_udp_dropped_total", &labels);
+        self.pointsman.expect_count(count as f64, dropped);
     }
 }
 
@@ -143,7 +143,7 @@ fn half_a_hello_waits_and_then_is_dropped() {
         let _client = edge.send([&*datagram, &*datagram]);
     }
     edge.wait_closed("preread_timeout", 2);
-    assert_eq!(edge.dropped("preread"), 4.0);
+    edge.expect_dropped("preread", 4);
     assert_eq!((edge.named.next(), edge.rest.next()), (None, None));
     let records = edge.pointsman.stop();
     for record in records {
@@ -173,7 +173,7 @@ fn truncated_hellos_reach_no_name() {
     // By several workers.
     unversioned.sort_unstable();
     assert_eq!(unversioned, [0, 1, 2, 3, 4]);
-    assert_eq!(edge.dropped("preread"), (datagram.len() - 5) as f64);
+    edge.expect_dropped("preread", datagram.len() - 5);
     // The other half of a hello does not help.
     let (first, second) = (captured("chromium-156-a"), captured("chromium-156-b"));
     for end in (5..second.len()).step_by(50) {
@@ -239,7 +239,7 @@ fn what_has_no_name_takes_the_default() {
     }
     edge.wait_closed("no_route", cases.len());
     assert_eq!((edge.named.next(), edge.rest.next()), (None, None));
-    assert_eq!(edge.dropped("flow"), cases.len() as f64);
+    edge.expect_dropped("flow", cases.len());
 }
 
 /// An Initial packet of a hello that never ends.
@@ -274,7 +274,7 @@ fn unfinished_hellos_are_bounded_and_the_oldest_go_first() {
     let metrics = edge.pointsman.metrics();
     assert_eq!(metrics.closed("edge", "overload"), (FLOOD as usize - kept) as f64);
     assert_eq!(metrics.active("edge"), (kept + served.len()) as f64);
-    assert_eq!(edge.dropped("preread"), (FLOOD as usize - kept) as f64);
+    edge.expect_dropped("preread", FLOOD as usize - kept);
     // The youngest are those that are left.
     let sessions = edge.pointsman.admin("GET", "/api/v1/sessions?limit=1000").1;
     let first = clients.first().unwrap().address();

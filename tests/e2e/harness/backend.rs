@@ -150,9 +150,11 @@ impl Backend {
         self.served.as_ref().map_or(0, |served| served.shared.accepted.load(SeqCst))
     }
 
-    /// Connections that a serving backend has open.
+    /// Connections that a serving backend has open. One that its peer has seen closed is none.
     pub fn open(&self) -> usize {
-        self.served.as_ref().map_or(0, |served| served.shared.open.lock().unwrap().len())
+        let Some(served) = &self.served else { return 0 };
+        let open = served.shared.open.lock().unwrap();
+        open.values().filter(|socket| socket.strong_count() > 0).count()
     }
 
     /// Waits until a serving backend has closed all connections.

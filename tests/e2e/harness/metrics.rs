@@ -50,6 +50,11 @@ impl Metrics {
         matching.map(|(_, value)| value).sum()
     }
 
+    /// The sum over a whole family.
+    pub fn total(&self, name: &str) -> f64 {
+        self.series.iter().filter(|((n, _), _)| n == name).map(|(_, value)| value).sum()
+    }
+
     /// Connections of a listener that ended like this.
     pub fn closed(&self, listener: &str, termination: &str) -> f64 {
         let labels = [("listener", listener), ("termination", termination)];

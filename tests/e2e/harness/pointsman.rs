@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
@@ -17,7 +17,7 @@ use super::metrics::Metrics;
 use super::process::{Usage, cpu_time, is_stopped, resident, usage, workers_asleep};
 use super::record::Record;
 use super::stream::Stream;
-use super::{pass, wait_for, wait_until};
+use super::{PATIENCE, pass, wait_for, wait_until};
 
 /// How much of the log a failed test prints.
 const TAIL: usize = 16 * 1024;
@@ -164,6 +164,30 @@ impl Pointsman {
     /// A scrape.
     pub fn metrics(&self) -> Metrics {
         Metrics::parse(&self.get("/metrics"))
+    }
+
+    /// Waits for a counter to be what it is to be, where a peer can see what is counted a moment
+    /// before: bytes and datagrams are counted when they have been sent. More than that is wrong at
+    /// once.
+    #[track_caller]
+    pub fn expect_count(&self, expected: f64, count: impl Fn(&Metrics) -> f64) -> Metrics {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let metrics = self.metrics();
+            let counted = count(&metrics);
+            if counted == expected {
+                return metrics;
+            }
+            assert!(counted < expected, "counted {counted}, more than {expected}");
+            assert!(Instant::now() < deadline, "counted {counted} in {PATIENCE:?}, not {expected}");
+            pass(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until nothing is open; the record of everything that has been.
+    pub fn all_records(&self) -> Vec<Record> {
+        let ended = self.wait_idle().total("pointsman_connections_closed_total");
+        self.access_log(ended as usize)
     }
 
     /// The status as JSON.
