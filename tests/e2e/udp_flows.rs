@@ -33,8 +33,12 @@ fn a_flow_keeps_its_backend_and_is_recorded() {
     const CLIENTS: usize = 12;
     let backends = ["a", "b", "c"].map(UdpBackend::echo);
     let all: Vec<_> = backends.iter().collect();
-    let yaml = one_udp_listener("timeouts: { idle: 700ms }", &all, "balance: round_robin");
-    let pointsman = Pointsman::start(&format!("workers: 2\n{yaml}"));
+    let config = |idle: &str| {
+        let listener = format!("timeouts: {{ idle: {idle} }}");
+        let yaml = one_udp_listener(&listener, &all, "balance: round_robin");
+        format!("workers: 2\n{yaml}")
+    };
+    let pointsman = Pointsman::start(&config("1h"));
     assert_eq!(pointsman.status()["listeners"]["edge"]["protocol"], "udp");
     let edge = pointsman.address("edge");
     let clients: Vec<_> = (0..CLIENTS).map(|_| UdpClient::to(&edge)).collect();
@@ -53,6 +57,7 @@ fn a_flow_keeps_its_backend_and_is_recorded() {
     // While they are open.
     let labels = [EDGE, ("direction", "in")];
     assert_eq!(metrics.value("pointsman_bytes_total", &labels), (CLIENTS * 10) as f64);
+    pointsman.reload(&config("700ms")).unwrap();
     // Of 1 byte each, to which an answer adds 2.
     let metrics = pointsman.wait_idle();
     let count = (CLIENTS * 10) as f64;

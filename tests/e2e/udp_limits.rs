@@ -45,9 +45,11 @@ fn dropped(metrics: &Metrics, reason: &str) -> f64 {
 fn unanswered_flows_make_room() {
     const CAP: usize = 20;
     let backend = choosy();
-    let listener = "limits: { flows: 20 }, timeouts: { idle: 1s }";
-    let yaml = one_udp_listener(listener, &[&backend], "");
-    let pointsman = Pointsman::start(&format!("workers: 1\n{yaml}"));
+    let config = |idle: &str| {
+        let listener = format!("limits: {{ flows: 20 }}, timeouts: {{ idle: {idle} }}");
+        format!("workers: 1\n{}", one_udp_listener(&listener, &[&backend], ""))
+    };
+    let pointsman = Pointsman::start(&config("1h"));
     let edge = pointsman.address("edge");
     let before = pointsman.usage_at_rest();
     let friends: Vec<_> = (0..10).map(|_| UdpClient::to(&edge)).collect();
@@ -66,7 +68,8 @@ fn unanswered_flows_make_room() {
     assert_eq!(metrics.closed("edge", "limit"), 190.0);
     // All datagrams got through: each flow had its turn.
     assert_eq!(metrics.sum("pointsman_udp_dropped_total", EDGE), 0.0);
-    assert_eq!(backend.count(), 10 + 200 + 200);
+    wait_until("all of them", || backend.count() == 10 + 200 + 200);
+    pointsman.reload(&config("300ms")).unwrap();
     let metrics = pointsman.wait_idle();
     assert_eq!(metrics.closed("edge", "idle_timeout"), CAP as f64);
     assert_eq!(pointsman.usage_at_rest(), before);
@@ -173,21 +176,25 @@ fn beyond_what_the_process_may_have_is_overload() {
 #[test]
 fn flows_of_one_source_are_limited() {
     let backend = choosy();
-    let listener = "limits: { per_source: { flows: 5 } }, timeouts: { idle: 1s }";
-    let yaml = one_udp_listener(listener, &[&backend], "");
-    let pointsman = Pointsman::start(&format!("workers: 2\n{yaml}"));
+    let config = |idle: &str| {
+        let listener =
+            format!("limits: {{ per_source: {{ flows: 5 }} }}, timeouts: {{ idle: {idle} }}");
+        format!("workers: 2\n{}", one_udp_listener(&listener, &[&backend], ""))
+    };
+    let pointsman = Pointsman::start(&config("1h"));
     let edge = pointsman.address("edge");
     let from = |ip: &str| UdpClient::from(&format!("{ip}:0"), &edge);
     let first: Vec<_> = (0..5).map(|_| from("127.0.0.1")).collect();
     first.iter().for_each(|client| assert_eq!(client.ask("ask"), "ask"));
     let beyond: Vec<_> = (0..10).map(|_| from("127.0.0.1")).collect();
     beyond.iter().for_each(|client| client.send("ask too"));
-    wait_until("them to be refused", || pointsman.metrics().closed("edge", "limit") == 10.0);
-    assert_eq!(dropped(&pointsman.metrics(), "flow"), 10.0);
+    pointsman.expect_count(10.0, |metrics| metrics.closed("edge", "limit"));
+    pointsman.expect_count(10.0, |metrics| dropped(metrics, "flow"));
     assert!(beyond.iter().all(|client| client.try_receive(Duration::from_millis(1)).is_none()));
     // Others do not notice, nor those that have their flows.
     let others: Vec<_> = (0..5).map(|_| from("127.0.0.2")).collect();
     others.iter().chain(&first).for_each(|client| assert_eq!(client.ask("ask on"), "ask on"));
+    pointsman.reload(&config("300ms")).unwrap();
     pointsman.wait_idle();
     beyond[..5].iter().for_each(|client| assert_eq!(client.ask("ask at last"), "ask at last"));
     let refused = |r: &&crate::harness::Record| r.text("termination") == "limit";

@@ -21,9 +21,14 @@ fn dropped(pointsman: &Pointsman, reason: &str) -> f64 {
 fn without_answers_all_clients_share_a_socket() {
     const WORKERS: usize = 2;
     let sinks = [0; 2].map(|_| UdpBackend::sink());
-    let listener = "udp: { responses: 0, receive_buffer: 4MiB }, timeouts: { idle: 500ms }";
-    let yaml = one_udp_listener(listener, &[&sinks[0], &sinks[1]], "balance: round_robin");
-    let pointsman = Pointsman::start(&format!("workers: {WORKERS}\n{yaml}"));
+    let config = |idle: &str| {
+        let listener =
+            format!("udp: {{ responses: 0, receive_buffer: 4MiB }}, timeouts: {{ idle: {idle} }}");
+        let backends = [&sinks[0], &sinks[1]];
+        let yaml = one_udp_listener(&listener, &backends, "balance: round_robin");
+        format!("workers: {WORKERS}\n{yaml}")
+    };
+    let pointsman = Pointsman::start(&config("1h"));
     let edge = pointsman.address("edge");
     let before = pointsman.usage_at_rest();
     let one = UdpClient::to(&edge);
@@ -45,6 +50,7 @@ fn without_answers_all_clients_share_a_socket() {
     // What is sent back nevertheless goes nowhere.
     sinks[0].send(b"what?", sinks[0].received()[0].from);
     wait_until("the drop", || dropped(&pointsman, "unexpected") == 1.0);
+    pointsman.reload(&config("300ms")).unwrap();
     let metrics = pointsman.wait_idle();
     assert_eq!((flows(&metrics), metrics.closed("edge", "idle_timeout")), (201.0, 201.0));
     wait_until("the sockets to be closed", || pointsman.usage_at_rest() == before);
@@ -105,9 +111,11 @@ fn answers_are_counted_against_questions() {
 #[test]
 fn so_many_requests_are_a_flow() {
     let backends = ["a", "b"].map(UdpBackend::echo);
-    let listener = "udp: { requests: 3 }, timeouts: { idle: 400ms }";
-    let yaml = one_udp_listener(listener, &[&backends[0], &backends[1]], "balance: round_robin");
-    let pointsman = Pointsman::start(&yaml);
+    let config = |idle: &str| {
+        let listener = format!("udp: {{ requests: 3 }}, timeouts: {{ idle: {idle} }}");
+        one_udp_listener(&listener, &[&backends[0], &backends[1]], "balance: round_robin")
+    };
+    let pointsman = Pointsman::start(&config("1h"));
     let client = UdpClient::to(&pointsman.address("edge"));
     let names: Vec<_> = (0..7).map(|index| client.backend(&index.to_string())).collect();
     assert_ne!(names[0], names[3]);
@@ -117,6 +125,7 @@ fn so_many_requests_are_a_flow() {
     let other = UdpClient::to(&pointsman.address("edge"));
     (0..9).for_each(|_| other.send("x"));
     (0..9).for_each(|_| drop(other.receive()));
+    pointsman.reload(&config("300ms")).unwrap();
     let metrics = pointsman.wait_idle();
     assert_eq!(flows(&metrics), 6.0);
     assert_eq!(metrics.closed("edge", "requests"), 5.0);

@@ -126,12 +126,12 @@ fn what_a_reload_says_of_flows_is_obeyed_at_once() {
     let clients: Vec<_> = (0..5).map(|_| UdpClient::to(&edge)).collect();
     clients.iter().for_each(|client| drop(client.backend("x")));
     // Shorter: those that are there end.
-    pointsman.reload(&config("timeouts: { idle: 200ms }")).unwrap();
+    pointsman.reload(&config("timeouts: { idle: 1s }")).unwrap();
     assert_eq!(pointsman.wait_idle().closed("edge", "idle_timeout"), 5.0);
     // Longer: those that are there stay.
     clients[0].backend("x");
     pointsman.reload(&config("timeouts: { idle: 1h }")).unwrap();
-    pass(Duration::from_millis(300));
+    pass(Duration::from_millis(1500)); // the matter of the test
     assert_eq!(pointsman.metrics().active("edge"), 1.0);
     // Another mode.
     pointsman.reload(&config("udp: { responses: 1 }")).unwrap();
@@ -200,7 +200,7 @@ fn while_stopping_flows_go_on_and_none_begins() {
     let late = UdpClient::to(&edge);
     wait_until("a refusal", || {
         late.send("y");
-        late.try_receive(Duration::from_millis(5)).is_none()
+        pointsman.metrics().closed("edge", "shutdown") > 0.0
     });
     while since.elapsed() < Duration::from_millis(700) {
         clients.iter().for_each(|client| drop(client.backend("z")));

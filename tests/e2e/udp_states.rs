@@ -100,14 +100,17 @@ fn flows_of_a_backend_that_is_down_can_be_closed() {
 fn drained_backends_keep_their_flows_and_get_no_more() {
     for admin in ["drain", "maintenance"] {
         let (a, b) = (UdpBackend::echo("a"), UdpBackend::echo("b"));
-        let listener = "timeouts: { idle: 600ms }";
-        let yaml = one_udp_listener(listener, &[&a, &b], "balance: round_robin");
-        let pointsman = Pointsman::start(&yaml);
+        let config = |idle: &str| {
+            let listener = format!("timeouts: {{ idle: {idle} }}");
+            one_udp_listener(&listener, &[&a, &b], "balance: round_robin")
+        };
+        let pointsman = Pointsman::start(&config("1h"));
         let all = clients(&pointsman, 6);
         let before = names(&all);
         pointsman.change(&a.address(), &format!("{{\"admin\":\"{admin}\"}}"));
         assert_eq!(names(&all), before, "{admin}");
         assert_eq!(count(&names(&clients(&pointsman, 4)), "b"), 4);
+        pointsman.reload(&config("300ms")).unwrap();
         pointsman.wait_idle();
         assert_eq!(count(&names(&all), "b"), 6);
         pointsman.change(&a.address(), "{\"admin\":\"ready\"}");
@@ -119,7 +122,7 @@ fn drained_backends_keep_their_flows_and_get_no_more() {
 fn weights_backups_and_limits_count_flows() {
     let all = ["a", "b", "c"].map(UdpBackend::echo);
     let [a, b, c] = all.each_ref().map(UdpBackend::address);
-    let yaml = one_udp_listener("timeouts: { idle: 500ms }", &[], "balance: round_robin").replace(
+    let yaml = one_udp_listener("timeouts: { idle: 1h }", &[], "balance: round_robin").replace(
         "backends: []",
         &format!(
             "backends: [{{ address: \"{a}\", weight: 3, max_connections: 9 }}, \
@@ -140,6 +143,7 @@ fn weights_backups_and_limits_count_flows() {
     assert_eq!((record.text("termination"), record.text("pool")), ("no_backend", "pool"));
     assert_eq!(record.text("client"), beyond.local());
     assert_eq!(names(&first), got);
+    pointsman.reload(&format!("workers: 2\n{}", yaml.replace("1h", "300ms"))).unwrap();
     pointsman.wait_idle();
     assert_eq!(beyond.insist("x").len(), 1);
     assert_eq!(
