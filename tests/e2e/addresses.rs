@@ -1,6 +1,6 @@
 //! Address families: unix sockets, one socket for both IPs, IPv6 alone.
 
-use crate::harness::{Backend, Pointsman, Stream, fresh_directory};
+use crate::harness::{Backend, HeldPort, Pointsman, Stream, fresh_directory};
 
 #[test]
 fn unix_on_both_sides() {
@@ -57,9 +57,9 @@ fn a_stale_unix_socket_is_no_obstacle() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-fn any_v6(backend: &Backend, more: &str) -> Pointsman {
+fn any_v6(port: u16, backend: &Backend, more: &str) -> Pointsman {
     Pointsman::start(&format!(
-        "listeners: {{ edge: {{ bind: \"[::]:0\", pool: pool{more} }} }}\n\
+        "listeners: {{ edge: {{ bind: \"[::]:{port}\", pool: pool{more} }} }}\n\
          pools: {{ pool: {{ backends: [\"{}\"], health: off }} }}\n",
         backend.address()
     ))
@@ -73,7 +73,7 @@ fn port(pointsman: &Pointsman) -> String {
 #[test]
 fn the_wildcard_serves_both_families() {
     let backend = Backend::echo();
-    let pointsman = any_v6(&backend, "");
+    let pointsman = any_v6(0, &backend, "");
     let port = port(&pointsman);
     for (count, ip) in ["127.0.0.1", "[::1]"].into_iter().enumerate() {
         let address = format!("{ip}:{port}");
@@ -91,8 +91,10 @@ fn the_wildcard_serves_both_families() {
 #[test]
 fn v6_only_leaves_ipv4_alone() {
     let backend = Backend::echo();
-    let pointsman = any_v6(&backend, ", v6_only: true");
-    let port = port(&pointsman);
+    // Nobody else listens on it either.
+    let held = HeldPort::new("127.0.0.1");
+    let port = held.address().port();
+    let _pointsman = any_v6(port, &backend, ", v6_only: true");
     let error = Stream::try_connect(&format!("127.0.0.1:{port}")).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     let mut client = Stream::connect(&format!("[::1]:{port}"));

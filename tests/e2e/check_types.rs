@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::harness::{
     Backend, HeldPort, Hideable, Nginx, Pointsman, SServer, Stream, certify, certify_by_authority,
-    command, pass, wait_until,
+    command, pass, wait_for, wait_until,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -341,9 +341,12 @@ fn equal_checks_are_one_probe() {
 /// Without a descriptor nothing can be known of a backend, so nothing changes.
 #[test]
 fn our_own_shortage_is_no_verdict() {
-    let backend = Backend::serving(|mut stream: Stream| stream.expect_end());
+    let (backend, deaf) = wait_for("a port for both", || {
+        let backend = Backend::serving(|mut stream: Stream| stream.expect_end());
+        let deaf = UdpSocket::bind(backend.address()).ok()?;
+        Some((backend, deaf))
+    });
     let at = [&*backend.address()];
-    let deaf = UdpSocket::bind(at[0]).unwrap();
     let pace = "interval: 50ms, fall: 1";
     let pointsman = Pointsman::start(&pools(&[
         ("tcp", &at, pace),

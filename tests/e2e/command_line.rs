@@ -329,8 +329,8 @@ fn status_as_a_table_and_as_json() {
 
 #[test]
 fn with_nothing_running_commands_say_so() {
-    let free = Backend::refusing().address();
-    for admin in ["unix:/nonexistent/admin.sock", &free] {
+    let nobody = Backend::refusing();
+    for admin in ["unix:/nonexistent/admin.sock", &nobody.address()] {
         for name in ["reload", "status"] {
             let answer = command(&[name, "--admin", admin]);
             assert_eq!((answer.code, answer.stdout.as_str()), (1, ""));

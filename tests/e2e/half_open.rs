@@ -31,7 +31,7 @@ fn as_many_try_as_are_allowed() {
         pools += &format!(
             "  {policy}: {{ balance: {policy}, backends: [\"{}\", \"{}\"], health: off, connect: \
              {{ timeout: 300ms, retry_budget: off }}, outlier: {{ consecutive_failures: 1, \
-             base_ejection: 500ms, trial_connections: 2 }} }}\n",
+             base_ejection: 2s, trial_connections: 2 }} }}\n",
             good.address(),
             hole.address()
         );
@@ -58,12 +58,13 @@ fn as_many_try_as_are_allowed() {
     };
     batch();
     ejected(1);
-    pass(600 * MS);
+    // In the middle of the time that trials are given.
+    pass(3000 * MS);
     batch();
     ejected(2);
     let log = pointsman.log();
-    assert_eq!(log.matches("in_a_row=1 seconds=0.5").count(), POLICIES.len(), "{log}");
-    assert_eq!(log.matches("in_a_row=2 seconds=1").count(), POLICIES.len(), "{log}");
+    assert_eq!(log.matches("in_a_row=1 seconds=2").count(), POLICIES.len(), "{log}");
+    assert_eq!(log.matches("in_a_row=2 seconds=4").count(), POLICIES.len(), "{log}");
     pointsman.wait_idle();
     let records = pointsman.stop();
     for policy in POLICIES {

@@ -74,10 +74,13 @@ fn each_address_asked_is_a_flow_of_its_own() {
 #[test]
 fn v6_only_takes_no_ipv4() {
     let backend = UdpBackend::echo("a");
-    let pointsman = wildcard("[::]:0", "v6_only: true", &backend);
-    let port = port(&pointsman);
+    // Nobody else takes what comes there by IPv4.
+    let held = UdpBackend::refusing();
+    let refusing = held.address();
+    let (_, port) = refusing.rsplit_once(':').unwrap();
+    let _pointsman = wildcard(&format!("[::]:{port}"), "v6_only: true", &backend);
     assert_eq!(UdpClient::to(&format!("[::1]:{port}")).backend("x"), "a");
-    let refused = UdpClient::to(&format!("127.0.0.1:{port}"));
+    let refused = UdpClient::to(&refusing);
     refused.socket().send(b"x").unwrap();
     let error = refused.socket().recv(&mut [0; 10]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
