@@ -31,11 +31,20 @@ fn the_first_is_served_as_soon_as_checks_allow() {
     assert!(!pointsman.echoes());
     assert_eq!(*FIRST.lock().unwrap(), None);
     backends.iter().for_each(Hideable::show);
-    wait_until("a connection to be served", || pointsman.echoes());
-    let took = FIRST.lock().unwrap().expect("a check came first").elapsed();
-    eprintln!("served {took:?} after the first check that passed");
+    let mut in_vain = Instant::now();
+    wait_until("a connection to be served", || {
+        let begun = Instant::now();
+        pointsman.echoes() || {
+            in_vain = begun;
+            false
+        }
+    });
+    let first = FIRST.lock().unwrap().expect("a check came first");
+    let (took, in_vain) = (first.elapsed(), in_vain.saturating_duration_since(first));
+    eprintln!("served {took:?} after the first check that passed, {in_vain:?} after it not yet");
     // The first check passed a little after it was accepted; two more are 200 ms apart, ±10 %.
-    assert!((360 * MS - 20 * MS..=3 * 200 * MS + 100 * MS).contains(&took), "{took:?}");
+    assert!(took >= 360 * MS - 20 * MS, "{took:?}");
+    assert!(in_vain <= 3 * 200 * MS + 100 * MS, "{in_vain:?}");
     pointsman.stop();
 }
 

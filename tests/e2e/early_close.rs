@@ -128,6 +128,7 @@ fn a_share_of_failures_ejects() {
             drop(client);
             // One after the other: what each has shown is known before the next.
             pointsman.access_log(connections);
+            pointsman.wait_noticed();
         };
         if ejected {
             wait_until("an ejection", || {

@@ -282,9 +282,8 @@ fn all_down_fails_open_or_closed_as_configured() {
         wait_until("it to recover", || state(&pointsman, addresses[0]) == "up");
         wait_until("panic to be over", || !panics(&pointsman));
         assert!(served(&pointsman));
-        let log = pointsman.log();
-        assert_eq!(log.matches("panic: the state").count(), usize::from(open), "{log}");
-        assert_eq!(log.matches("panic is over").count(), usize::from(open), "{log}");
+        pointsman.expect_logged(usize::from(open), "panic: the state");
+        pointsman.expect_logged(usize::from(open), "panic is over");
         pointsman.stop();
     }
 }

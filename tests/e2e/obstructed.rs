@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 
 use crate::harness::{
-    Backend, Flood, Pointsman, Stream, command, fresh_directory, one_listener, wait_until,
+    Backend, Pointsman, Stream, UdpClient, command, fresh_directory, one_listener, wait_until,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -70,13 +70,18 @@ fn an_access_log_that_nobody_reads_does_not_delay_the_end() {
     let (unread, stdout): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_pointsman"));
     program.stdout(Stdio::from(stdout));
-    let yaml = one_listener("", &[&nobody.address()], "");
+    // Each of its datagrams is a flow that has no route, and a record.
+    let flood = "{ flood: { bind: \"127.0.0.1:0\", protocol: udp, udp: { per_packet: true }, \
+                 routes: [{ source: 192.0.2.0/24, pool: pool }] }, edge:";
+    let yaml = one_listener("", &[&nobody.address()], "").replace("{ edge:", flood);
     let yaml = format!("shutdown: {{ grace: 1s }}\naccess_log: {{ path: stdout }}\n{yaml}");
     let mut pointsman = Pointsman::spawn_by(program, &yaml);
     pointsman.wait_ready();
-    let flood = Flood::start(&pointsman.address("edge"), 2);
-    wait_until("the queue to be full", || dropped(&pointsman) > 0.0);
-    drop(flood);
+    let flood = UdpClient::to(&pointsman.address("flood"));
+    wait_until("the queue to be full", || {
+        (0..1000).for_each(|_| flood.send("x"));
+        dropped(&pointsman) > 0.0
+    });
     connect_in_vain(&pointsman.address("edge"));
     let since = Instant::now();
     pointsman.signal(Signal::TERM);

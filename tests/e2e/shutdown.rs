@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::harness::{
-    Backend, Pointsman, Session, Stream, fresh_directory, one_listener, wait_until,
+    Backend, Pointsman, Record, Session, Stream, fresh_directory, one_listener, wait_until,
 };
 
 fn with(shutdown: &str, backend: &Backend) -> Pointsman {
@@ -17,6 +17,12 @@ fn with(shutdown: &str, backend: &Backend) -> Pointsman {
 
 fn is_refused(address: &str) -> bool {
     Stream::try_connect(address).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// Probes may have come in before the listener closed, and end in any order.
+fn record_of(client: &str, pointsman: &Pointsman) -> Record {
+    let mut records = pointsman.access_log(1).into_iter();
+    records.find(|record| record.text("client") == client).expect("a record of the client")
 }
 
 #[test]
@@ -58,19 +64,16 @@ fn running_sessions_finish_and_new_ones_are_refused() {
     client.receive(1000);
     client.expect_end();
     assert_eq!(pointsman.wait().code(), Some(0));
-    // Probes may have come in before the listener closed.
-    let record = pointsman.access_log(1).pop().unwrap();
-    assert_eq!(record.text("client"), local);
-    assert_eq!(record.text("termination"), "client_closed");
+    assert_eq!(record_of(&local, &pointsman).text("termination"), "client_closed");
 }
 
-/// Forty sessions outstay a grace of 2 s: they are closed one after the other over its last
-/// 400 ms, by FIN, and not before.
+/// Forty sessions outstay a grace of 4 s: they are closed one after the other over its last
+/// 800 ms, by FIN, and not before.
 #[test]
 fn the_end_of_grace_is_spread() {
     const SESSIONS: usize = 40;
     let backend = Backend::echo();
-    let mut pointsman = with("grace: 2s", &backend);
+    let mut pointsman = with("grace: 4s", &backend);
     let edge = pointsman.address("edge");
     let mut clients: Vec<_> = (0..SESSIONS)
         .map(|_| {
@@ -98,8 +101,8 @@ fn the_end_of_grace_is_spread() {
     assert_eq!(pointsman.wait().code(), Some(0));
     let (first, last) = (ends[0], ends[SESSIONS - 1]);
     eprintln!("closed from {first:?} to {last:?}");
-    assert!(first >= Duration::from_millis(1500), "{first:?}");
-    assert!(last < Duration::from_secs(5), "{last:?}");
+    assert!(first >= Duration::from_millis(3100), "{first:?}");
+    assert!(last < Duration::from_secs(7), "{last:?}");
     assert!(last - first >= Duration::from_millis(200), "a stampede: {first:?} to {last:?}");
     let records = pointsman.access_log(SESSIONS);
     assert_eq!(records.len(), SESSIONS);
@@ -127,8 +130,7 @@ fn during_delay_it_is_not_ready_and_accepts() {
     client.receive(100);
     drop(client);
     assert_eq!(pointsman.wait().code(), Some(0));
-    let record = pointsman.access_log(1).pop().unwrap();
-    assert_eq!((record.text("client"), record.text("termination")), (&*local, "client_closed"));
+    assert_eq!(record_of(&local, &pointsman).text("termination"), "client_closed");
 }
 
 /// In delay and in grace, whatever signal came first.

@@ -67,7 +67,8 @@ fn in_panic_flows_stay() {
     let all = clients(&pointsman, 6);
     let before = names(&all);
     sick.store(true, Relaxed);
-    wait_until("both to be down", || pointsman.panics());
+    let is_down = |backend: &UdpBackend| pointsman.state(&backend.address()) == "down";
+    wait_until("both to be down", || pointsman.panics() && is_down(&a) && is_down(&b));
     for _ in 0..3 {
         assert_eq!(names(&all), before);
     }

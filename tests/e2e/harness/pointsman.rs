@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::admin::request;
 use super::command::{Answer, command};
 use super::metrics::Metrics;
-use super::process::{Usage, cpu_time, is_stopped, resident, usage, workers_asleep};
+use super::process::{Usage, asleep, cpu_time, is_stopped, nothing_under_way, resident, usage};
 use super::record::Record;
 use super::stream::Stream;
 use super::{PATIENCE, pass, wait_for, wait_until};
@@ -59,13 +59,18 @@ impl Pointsman {
         Pointsman { directory, child }
     }
 
-    /// Waits until it is ready.
+    /// Waits until it is ready. What it has to work for that is no waiting: without optimization the
+    /// largest of tables takes seconds of a processor.
+    #[track_caller]
     pub fn wait_ready(&mut self) {
-        wait_until("/readyz", || {
+        let begun = Instant::now();
+        while !self.ready() {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "it ended with {ended:?}");
-            self.ready()
-        });
+            let (waited, worked) = (begun.elapsed(), self.cpu_time());
+            assert!(waited < PATIENCE + worked, "not ready after {waited:?}, {worked:?} of work");
+            pass(Duration::from_millis(2));
+        }
     }
 
     /// Its process.
@@ -231,14 +236,32 @@ impl Pointsman {
         lines.iter().map(|line| Record::parse(line)).collect()
     }
 
-    /// What it has logged so far.
+    /// What it has logged so far; a thread of its own writes that.
     pub fn log(&self) -> String {
+        wait_until("its log to be written", || asleep(self.id(), "log)"));
+        self.written_log()
+    }
+
+    fn written_log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
     /// Waits for a text in its log.
+    #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
-        wait_until(&format!("{text:?} in the log"), || self.log().contains(text));
+        wait_until(&format!("{text:?} in the log"), || self.written_log().contains(text));
+    }
+
+    /// Waits for a text to have been logged so often, where what it tells of can be seen before;
+    /// more often is wrong at once.
+    #[track_caller]
+    pub fn expect_logged(&self, times: usize, text: &str) {
+        wait_until(&format!("{text:?} {times} times in the log"), || {
+            let log = self.log();
+            let logged = log.matches(text).count();
+            assert!(logged <= times, "{text:?} {logged} times, not {times}: {log}");
+            logged == times
+        });
     }
 
     /// Waits until no connection is open, by every gauge there is; returns the last scrape.
@@ -267,7 +290,13 @@ impl Pointsman {
     /// Waits until it has taken everything that was sent to it, so that what is sent next cannot be
     /// received together with it.
     pub fn wait_received(&self) {
-        wait_until("the workers to sleep", || workers_asleep(self.id()));
+        wait_until("nothing to be under way", nothing_under_way);
+        wait_until("the workers to sleep", || asleep(self.id(), "worker-"));
+    }
+
+    /// Waits until control has looked at everything that the workers have told it so far.
+    pub fn wait_noticed(&self) {
+        wait_until("control to sleep", || asleep(self.id(), "control"));
     }
 
     /// Resident memory in bytes.
@@ -324,7 +353,7 @@ impl Drop for Pointsman {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
         if std::thread::panicking() {
-            let log = self.log();
+            let log = self.written_log();
             let tail = &log.as_bytes()[log.len().saturating_sub(TAIL)..];
             let tail = String::from_utf8_lossy(tail);
             eprintln!("--- log of pointsman {} ---\n{tail}---", self.id());

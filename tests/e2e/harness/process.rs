@@ -59,15 +59,23 @@ pub fn is_stopped(id: u32) -> bool {
     })
 }
 
-/// Whether every worker sleeps. What arrives on a loopback wakes its worker before the sender's
-/// call returns, so a sleeping one has taken all that was sent to it before.
-pub fn workers_asleep(id: u32) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+/// Whether the kernel has handed over everything that was sent on this machine. On a loopback it
+/// does so before the sender's call returns, but for when it has too much to do.
+pub fn nothing_under_way() -> bool {
+    let text = fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    // The twelfth number, where there are as many: packets in the queue of a processor.
+    text.lines().filter_map(|line| line.split(' ').nth(11)).all(|waiting| waiting == "00000000")
+}
+
+/// Whether every thread sleeps whose name begins like this. What such a thread is to do wakes it, so
+/// a sleeping one has done all that was there for it before. One that is gone has, too.
+pub fn asleep(id: u32, name: &str) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{id}/task")) else { return true };
     tasks.flatten().all(|task| {
         // pid (comm) state …
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
         let state = stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('S'));
-        !stat.contains("(worker-") || state == Some(true)
+        !stat.contains(&format!("({name}")) || state == Some(true)
     })
 }
 

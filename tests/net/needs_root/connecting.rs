@@ -143,8 +143,7 @@ fn no_local_port_is_our_shortage() {
 
     // What is given back can be used again.
     drop(sessions);
-    pointsman.wait_idle();
-    let before = pointsman.access_log(0).len();
+    let before = pointsman.all_records().len();
     pointsman.reload(&yaml(&[&address])).unwrap();
     wait_until("a port to be free", || {
         let mut client = Stream::connect(&edge);
