@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Shutdown};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use crate::harness::{HeldPort, Pointsman, one_listener, pass};
+use crate::harness::{HeldPort, Pointsman, Stalls, one_listener, pass};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -65,37 +64,6 @@ impl Drop for Everywhere {
         self.listening.shutdown(Shutdown::Both).unwrap();
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))));
-    }
-}
-
-/// How late something is on this machine that has nothing to do, at worst: what others keep it
-/// waiting for.
-struct Stalls {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<Duration>,
-}
-
-impl Stalls {
-    fn watch() -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::spawn({
-            let over = over.clone();
-            move || {
-                let (nap, mut worst) = (Duration::from_millis(5), Duration::ZERO);
-                while !over.load(Relaxed) {
-                    let begun = Instant::now();
-                    pass(nap);
-                    worst = worst.max(begun.elapsed().saturating_sub(nap));
-                }
-                worst
-            }
-        });
-        Stalls { over, thread }
-    }
-
-    fn worst(self) -> Duration {
-        self.over.store(true, Relaxed);
-        self.thread.join().expect("it only sleeps")
     }
 }
 

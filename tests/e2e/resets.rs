@@ -16,6 +16,8 @@ fn send_acknowledged(stream: &mut Stream, bytes: u64) {
 fn expect_reset_soon(mut other: Stream, since: Instant, pointsman: &Pointsman, side: Side) {
     other.expect_reset();
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+    // Who sees it finds it counted.
+    assert_eq!(pointsman.metrics().closed("edge", &side.causes("reset")), 1.0);
     drop(other);
     expect_record(pointsman, &side.causes("reset"));
 }

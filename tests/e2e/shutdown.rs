@@ -103,9 +103,12 @@ fn the_end_of_grace_is_spread() {
     eprintln!("closed from {first:?} to {last:?}");
     assert!(first >= Duration::from_millis(3100), "{first:?}");
     assert!(last < Duration::from_secs(7), "{last:?}");
-    assert!(last - first >= Duration::from_millis(200), "a stampede: {first:?} to {last:?}");
     let records = pointsman.access_log(SESSIONS);
     assert_eq!(records.len(), SESSIONS);
+    // By its own clock: whoever looks may see many at once.
+    let ends = || records.iter().map(Record::ended);
+    let spread = ends().fold(0.0, f64::max) - ends().fold(f64::MAX, f64::min);
+    assert!(spread >= 0.2, "a stampede within {spread} s: {first:?} to {last:?}");
     assert!(records.iter().all(|record| record.text("termination") == "shutdown"));
 }
 

@@ -22,6 +22,7 @@ mod rebinder;
 mod record;
 mod s_server;
 mod session;
+mod stalls;
 mod stream;
 mod udp;
 
@@ -51,6 +52,7 @@ pub use rebinder::{Rebinder, UdpPeer};
 pub use record::Record;
 pub use s_server::SServer;
 pub use session::{Session, Side, expect_record};
+pub use stalls::Stalls;
 pub use stream::Stream;
 pub use udp::{UdpBackend, UdpClient, one_udp_listener};
 

@@ -49,6 +49,13 @@ impl Record {
         self.0[key].as_f64().unwrap_or_else(|| panic!("{key} of {}", self.0))
     }
 
+    /// When it ended, in seconds since the midnight before it began.
+    pub fn ended(&self) -> f64 {
+        let (_, clock) = self.text("time").split_once('T').expect("date and time");
+        let parts = clock.trim_end_matches('Z').split(':').map(|part| part.parse::<f64>().unwrap());
+        parts.fold(0.0, |sum, part| sum * 60.0 + part) + self.number("duration_ms") / 1e3
+    }
+
     /// Whether there is no value.
     pub fn is_null(&self, key: &str) -> bool {
         self.0[key].is_null()
