@@ -6,6 +6,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::half::{Fault, Half, Pumped};
 use super::scratch::Scratch;
 use super::{Socket, close};
+use crate::config::Timeouts;
 use crate::limits::{RELAY_BUDGET, RESET_DELIVERY};
 use crate::state::Direction;
 use crate::sys;
@@ -39,36 +41,20 @@ pub enum End {
     Idle,
     /// No byte for [`Timeouts::half_closed`] after the first FIN.
     HalfClosed,
-    /// Older than [`Timeouts::lifetime_ends`].
+    /// Older than [`Timeouts::lifetime`].
     Lifetime,
     /// [`Session::ended_by_order`] said so.
     Ordered,
 }
 
-/// When a relay ends by itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
-    /// No byte in either direction.
-    pub idle: Option<Duration>,
-    /// Takes the place of `idle` after the first FIN.
-    pub half_closed: Option<Duration>,
-    /// The end of the session's lifetime.
-    pub lifetime_ends: Option<Instant>,
-    /// What finds out that the backend has vanished, set when the session is some seconds old: most
-    /// end before that, and it takes longer to be of use. Clients have it from their listener.
-    pub liveness: TcpOptions,
-}
-
-/// The latest time to set [`Timeouts::liveness`].
+/// The latest time to set the options that find out that a backend has vanished.
 const LIVENESS_AFTER: Duration = Duration::from_secs(5);
 
-impl Timeouts {
-    /// How long after its beginning a session sets the options of its backend's socket.
-    fn liveness_after(&self, backend: &Socket) -> Option<Duration> {
-        let TcpOptions { keepalive, user_timeout } = self.liveness;
-        let soonest = [keepalive, user_timeout].into_iter().flatten().min()?;
-        backend.is_tcp().then(|| LIVENESS_AFTER.min(soonest / 4))
-    }
+/// How long after its beginning a session sets the options of its backend's socket: most end before
+/// that, and it takes longer for them to be of use. Clients have them from their listener.
+fn liveness_after(timeouts: &Timeouts, backend: &Socket) -> Option<Duration> {
+    let soonest = [timeouts.keepalive, timeouts.user_timeout].into_iter().flatten().min()?;
+    backend.is_tcp().then(|| LIVENESS_AFTER.min(soonest / 4))
 }
 
 /// What a relay tells its session, and asks it.
@@ -79,53 +65,17 @@ pub trait Session {
     fn ended_by_order(&self, waker: &Waker) -> bool;
 }
 
-/// Relays until the session ends. `first` was read from the client before and goes first. Nothing
-/// has passed since `active`.
-///
-/// Dropping the sockets afterwards closes them as they should be: by RST where [`End::Reset`]
-/// says so, else by FIN.
-pub async fn relay(
-    client: &mut Socket,
-    backend: &mut Socket,
-    first: Vec<u8>,
-    active: Instant,
-    timeouts: &Timeouts,
-    scratch: &Scratch,
-    session: &impl Session,
-) -> End {
-    let liveness_due = timeouts.liveness_after(backend).map(|after| active + after);
-    let mut relay = Relay {
-        client,
-        backend,
-        up: Half::starting_with(first),
-        down: Half::default(),
-        timeouts,
-        first_fin: None,
-        reset: None,
-        active,
-        liveness_due,
-    };
-    let mut timer = pin!(sleep_until(relay.deadline().unwrap_or(active)));
-    poll_fn(|cx| {
-        if session.ended_by_order(cx.waker()) {
-            return Poll::Ready(End::Ordered);
-        }
-        if let Poll::Ready(end) = relay.poll(cx, scratch, session) {
-            return Poll::Ready(end);
-        }
-        relay.poll_timer(cx, timer.as_mut())
-    })
-    .await
-}
-
-struct Relay<'a> {
-    client: &'a mut Socket,
-    backend: &'a mut Socket,
+/// The two sides of a session, and what is between them.
+#[derive(Debug)]
+pub struct Relay {
+    client: Socket,
+    backend: Socket,
     /// From the client to the backend.
     up: Half,
     /// From the backend to the client.
     down: Half,
-    timeouts: &'a Timeouts,
+    timeouts: Arc<Timeouts>,
+    lifetime_ends: Option<Instant>,
     first_fin: Option<Side>,
     reset: Option<Reset>,
     /// When a byte or a FIN last passed.
@@ -135,7 +85,7 @@ struct Relay<'a> {
 }
 
 /// A reset that waits for what came before it to be delivered.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Reset {
     from: Side,
     give_up: Instant,
@@ -144,7 +94,51 @@ struct Reset {
 /// How often the send queue is looked at while a reset waits for it to empty.
 const RESET_POLL: Duration = Duration::from_millis(2);
 
-impl Relay<'_> {
+impl Relay {
+    /// `first` was read from the client before and goes first. Nothing has passed since `active`.
+    /// The session's age is over at `lifetime_ends`.
+    pub fn new(
+        [client, backend]: [Socket; 2],
+        first: Vec<u8>,
+        active: Instant,
+        timeouts: Arc<Timeouts>,
+        lifetime_ends: Option<Instant>,
+    ) -> Self {
+        Relay {
+            up: Half::starting_with(first),
+            down: Half::default(),
+            lifetime_ends,
+            first_fin: None,
+            reset: None,
+            active,
+            liveness_due: liveness_after(&timeouts, &backend).map(|after| active + after),
+            timeouts,
+            client,
+            backend,
+        }
+    }
+
+    /// Relays until the session ends. Dropping the sockets afterwards closes them as they should
+    /// be: by RST where [`End::Reset`] says so, else by FIN.
+    pub async fn run(&mut self, scratch: &Scratch, session: &impl Session) -> End {
+        let mut timer = pin!(sleep_until(self.deadline().unwrap_or(self.active)));
+        poll_fn(|cx| {
+            if session.ended_by_order(cx.waker()) {
+                return Poll::Ready(End::Ordered);
+            }
+            if let Poll::Ready(end) = self.poll(cx, scratch, session) {
+                return Poll::Ready(end);
+            }
+            self.poll_timer(cx, timer.as_mut())
+        })
+        .await
+    }
+
+    /// The client's and the backend's.
+    pub fn into_sockets(self) -> [Socket; 2] {
+        [self.client, self.backend]
+    }
+
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -154,8 +148,8 @@ impl Relay<'_> {
         let mut budget = RELAY_BUDGET;
         loop {
             let news = self.client.watch(cx) | self.backend.watch(cx);
-            let up = self.up.pump(self.client, self.backend, scratch, budget);
-            let down = self.down.pump(self.backend, self.client, scratch, budget);
+            let up = self.up.pump(&mut self.client, &mut self.backend, scratch, budget);
+            let down = self.down.pump(&mut self.backend, &mut self.client, scratch, budget);
             if up.bytes > 0 {
                 session.passed(Direction::In, up.bytes);
             }
@@ -240,8 +234,7 @@ impl Relay<'_> {
             return;
         }
         let both = self.up.ended() && self.down.ended() && self.up.empty() && self.down.empty();
-        for (half, destination) in [(&mut self.up, &*self.backend), (&mut self.down, &*self.client)]
-        {
+        for (half, destination) in [(&mut self.up, &self.backend), (&mut self.down, &self.client)] {
             if half.ended() && half.empty() && !half.finished() {
                 half.finish();
                 // With both ends read, closing the socket sends the FIN.
@@ -254,8 +247,8 @@ impl Relay<'_> {
     fn end(&self) -> Option<End> {
         if let Some(reset) = self.reset {
             let (from_it, other) = match reset.from {
-                Side::Client => (&self.up, &*self.backend),
-                Side::Backend => (&self.down, &*self.client),
+                Side::Client => (&self.up, &self.backend),
+                Side::Backend => (&self.down, &self.client),
             };
             let passed_on = from_it.ended() && from_it.empty();
             let delivered = from_it.abandoned()
@@ -271,8 +264,8 @@ impl Relay<'_> {
 
     fn socket(&self, side: Side) -> &Socket {
         match side {
-            Side::Client => self.client,
-            Side::Backend => self.backend,
+            Side::Client => &self.client,
+            Side::Backend => &self.backend,
         }
     }
 
@@ -286,7 +279,7 @@ impl Relay<'_> {
             return Some(Instant::now() + RESET_POLL);
         }
         let quiet = self.quiet_limit().map(|limit| self.active + limit);
-        [quiet, self.timeouts.lifetime_ends, self.liveness_due].into_iter().flatten().min()
+        [quiet, self.lifetime_ends, self.liveness_due].into_iter().flatten().min()
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<End> {
@@ -308,8 +301,9 @@ impl Relay<'_> {
             } else if self.liveness_due.is_some_and(|due| now >= due) {
                 self.liveness_due = None;
                 // It fails only on a socket that is gone, which the next read or write tells.
-                let _gone = sys::socket::set_liveness(&*self.backend, &self.timeouts.liveness);
-            } else if self.timeouts.lifetime_ends.is_some_and(|end| now >= end) {
+                let _gone =
+                    sys::socket::set_liveness(&self.backend, &TcpOptions::from(&*self.timeouts));
+            } else if self.lifetime_ends.is_some_and(|end| now >= end) {
                 return Poll::Ready(End::Lifetime);
             } else if self.quiet_limit().is_some_and(|limit| now >= self.active + limit) {
                 let half = self.first_fin.is_some();

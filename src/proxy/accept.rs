@@ -68,7 +68,7 @@ impl Acceptor {
     /// Accepted connections inherit them.
     fn set_options(&self, fd: &AsyncFd<OwnedFd>) {
         let listener = self.listener.borrow();
-        let options = TcpOptions::from(&listener.timeouts);
+        let options = TcpOptions::from(&*listener.timeouts);
         let tcp = self.socket.local.ip().is_some();
         let set = if tcp { set_tcp_options(fd, &options) } else { Ok(()) };
         if let Err(error) = set {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::roll::Entry;
 use super::worker::Worker;
 use crate::address::Address;
-use crate::config::Protocol;
+use crate::config::{Protocol, Timeouts};
 use crate::limits::{LOGGED_ALPN, LOGGED_ATTEMPTS};
 use crate::state::{
     Asked, Attempt, AttemptOutcome, Direction, ListenerState, LogMessage, PoolState, Process,
@@ -69,6 +69,11 @@ impl Account {
     /// When the connection was accepted.
     pub fn started(&self) -> Instant {
         self.entry.started
+    }
+
+    /// When it will be too old.
+    pub fn lifetime_ends(&self, timeouts: &Timeouts) -> Option<tokio::time::Instant> {
+        timeouts.lifetime.map(|age| (self.entry.started + age).into())
     }
 
     /// The worker it is on.

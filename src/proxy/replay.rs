@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::account::Account;
 use super::attempt::{Connected, Course, Way, connect_any};
+use crate::config::Timeouts;
 use crate::health::outlier::Failure;
 use crate::net::Socket;
 use crate::net::offer::{Offer, offer};
-use crate::net::relay::Timeouts;
 use crate::state::{Direction, Stage, Termination};
 
 /// Offers the hello to the backend, and to others when it declines. What is left of `hello` then is
@@ -32,7 +32,7 @@ pub(super) async fn offer_around(
     let (worker, entry) = (account.worker().clone(), account.entry().clone());
     let ended = |waker: &Waker| entry.order.poll(waker).is_some();
     loop {
-        let until = deadline(connected.since, course, timeouts);
+        let until = deadline(connected.since, course, account, timeouts);
         let offered = offer(client, &mut connected.socket, hello, until, ended).await;
         let Offer { written, declined } = offered;
         let backend = connected.place.lease.backend().clone();
@@ -63,8 +63,8 @@ pub(super) async fn offer_around(
 }
 
 /// When it is too late to go elsewhere, or time for the relay to end the session.
-fn deadline(since: Instant, course: &Course, timeouts: &Timeouts) -> Instant {
+fn deadline(since: Instant, course: &Course, account: &Account, timeouts: &Timeouts) -> Instant {
     let idle = timeouts.idle.map(|idle| since + idle);
-    let all = [course.total_ends(), idle, timeouts.lifetime_ends];
+    let all = [course.total_ends(), idle, account.lifetime_ends(timeouts)];
     all.into_iter().flatten().min().unwrap_or(since)
 }

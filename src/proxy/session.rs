@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,20 +15,19 @@ use std::time::{Duration, Instant};
 
 use super::account::Account;
 use super::attempt::{Connected, Course, Way, connect_any};
-use super::order::Order;
 use super::place::Place;
 use super::preread::{Read, preread};
 use super::replay::offer_around;
 use super::roll::Entry;
 use crate::address::Address;
 use crate::balance::key::Tuple;
+use crate::config::Timeouts;
 use crate::health::outlier::Failure;
-use crate::net::relay::{self, End, Side, relay};
+use crate::net::relay::{self, End, Relay, Side};
 use crate::net::{Socket, close};
 use crate::route::Request;
 use crate::snapshot::{Lead, Listener, Pool, split_pool};
 use crate::state::{Direction, Stage, Termination};
-use crate::sys::socket::TcpOptions;
 use crate::wire::alert::UNRECOGNIZED_NAME;
 use crate::wire::{Alpn, ClientHello};
 
@@ -44,8 +44,9 @@ pub(super) struct Accepted {
 /// Serves the connection to its end, then closes its account, lets go of `held`, and closes what is
 /// still open: in this order, so that whoever sees the end finds it in the counters.
 ///
-/// Each stage is boxed, the first one before there is a task: a session waits in one of them, and
-/// should carry neither the room for the others along nor what they were given.
+/// Each stage is boxed, the first one before there is a task and the second one by the first: a
+/// session waits in one of them, and should carry neither the room for the others along nor what
+/// they were given.
 pub(super) fn serve<T>(
     accepted: Accepted,
     listener: Arc<Listener>,
@@ -54,10 +55,9 @@ pub(super) fn serve<T>(
 ) -> impl Future<Output = ()> {
     let arrive = Box::pin(arrive(accepted, listener, account));
     async move {
-        let (mut account, arrived) = arrive.await;
-        let ended = match arrived {
-            Ok(arrived) => Box::pin(carry(arrived, &mut account)).await,
-            Err(ended) => ended,
+        let (account, ended) = match arrive.await {
+            Ok(carried) => carried.await,
+            Err(turned_away) => *turned_away,
         };
         account.ends(ended.termination);
         drop(account);
@@ -85,18 +85,21 @@ struct Arrived {
     connected: Connected,
     /// What was read of the client, for the backend.
     first: Vec<u8>,
-    timeouts: relay::Timeouts,
+    timeouts: Arc<Timeouts>,
 }
 
-/// The way to a backend. A client that is turned away on it has been told.
+/// The way to a backend, which gives the rest of the session. A client that is turned away on it
+/// has been told.
 async fn arrive(
     accepted: Accepted,
     listener: Arc<Listener>,
     mut account: Account,
-) -> (Account, Result<Arrived, Ended>) {
+) -> Result<Pin<Box<impl Future<Output = (Account, Ended)>>>, Box<(Account, Ended)>> {
     let entry = account.entry().clone();
-    let arrived = find_backend(accepted, listener, &mut account, &entry).await;
-    (account, arrived)
+    match find_backend(accepted, listener, &mut account, &entry).await {
+        Ok(arrived) => Ok(Box::pin(carry(arrived, account))),
+        Err(ended) => Err(Box::new((account, ended))),
+    }
 }
 
 /// Preread, route, pick and connect.
@@ -130,12 +133,7 @@ async fn find_backend(
     };
     account.routed(&pool.state);
 
-    let timeouts = relay::Timeouts {
-        idle: listener.timeouts.idle,
-        half_closed: listener.timeouts.half_closed,
-        liveness: TcpOptions::from(&listener.timeouts),
-        lifetime_ends: listener.timeouts.lifetime.map(|age| (account.started() + age).into()),
-    };
+    let timeouts = listener.timeouts.clone();
     // While it connects the session holds its pool, later its backend: never the configuration.
     drop(listener);
     let way = Way { pool: &pool, connection: &connection };
@@ -157,7 +155,7 @@ async fn reach(
     alone: bool,
     way: &Way<'_>,
     account: &mut Account,
-    timeouts: &relay::Timeouts,
+    timeouts: &Timeouts,
 ) -> Result<Connected, Termination> {
     let (mut course, entry) = (Course::new(), account.entry().clone());
     let mut connected = connect_any(client, way, &mut course, account, &entry.order).await?;
@@ -251,43 +249,45 @@ async fn turn_away(client: Socket, termination: Termination, account: &Account) 
     Ended::new(termination, None)
 }
 
-/// Relays to the end, tells those who do not know of it yet, and says why it ended.
-async fn carry(arrived: Arrived, account: &mut Account) -> Ended {
-    let entry = account.entry().clone();
-    let order = &entry.order;
-    let Arrived { mut client, connected, first, timeouts } = arrived;
-    let Connected { socket: mut backend, place, since } = connected;
-    let (connected, first_byte) = (since.into_std(), Cell::new(None));
-    let link = Link { account, place: &place, order, connected, first_byte };
-    let scratch = &link.account.worker().scratch;
-    let end = relay(&mut client, &mut backend, first, since, &timeouts, scratch, &link).await;
-    let first_byte = link.first_byte.get();
-    let worker = account.worker().clone();
-    if let Some(took) = first_byte {
-        place.pool.first_byte_seconds.record(worker.index, took);
+/// Relays to the end, tells those who do not know of it yet, and says why it ended. An `async fn`
+/// would keep its arguments a second time.
+fn carry(arrived: Arrived, account: Account) -> impl Future<Output = (Account, Ended)> {
+    let Arrived { client, connected, first, timeouts } = arrived;
+    let Connected { socket, place, since } = connected;
+    let lifetime_ends = account.lifetime_ends(&timeouts);
+    let mut relay = Relay::new([client, socket], first, since, timeouts, lifetime_ends);
+    let link = Link { account, place, connected: since.into_std(), first_byte: Cell::new(None) };
+    async move {
+        let end = relay.run(&link.account.worker().scratch, &link).await;
+        let Link { mut account, place, first_byte, .. } = link;
+        let (first_byte, worker) = (first_byte.get(), account.worker().clone());
+        if let Some(took) = first_byte {
+            place.pool.first_byte_seconds.record(worker.index, took);
+        }
+        let backend_first = matches!(end, End::Closed(Side::Backend) | End::Reset(Side::Backend));
+        if first_byte.is_none() && backend_first && account.entry().bytes().0 > 0 {
+            place.answered(Err(Failure::EarlyClose), &worker.process);
+        }
+        account.first_byte(first_byte);
+        let (termination, told) = match end {
+            End::Closed(Side::Client) => (Termination::ClientClosed, true),
+            End::Closed(Side::Backend) => (Termination::BackendClosed, true),
+            End::Reset(Side::Client) => (Termination::ClientReset, true),
+            End::Reset(Side::Backend) => (Termination::BackendReset, true),
+            End::Idle => (Termination::IdleTimeout, false),
+            End::HalfClosed => (Termination::HalfClosedTimeout, false),
+            End::Lifetime => (Termination::Lifetime, false),
+            End::Ordered => (account.entry().order.given().unwrap_or(Termination::Error), false),
+        };
+        account.ends(termination);
+        let [client, backend] = relay.into_sockets();
+        if told {
+            return (account, Ended { termination, _open: [Some(client), Some(backend)] });
+        }
+        let close = async { tokio::join!(close::by_fin(client), close::by_fin(backend)) };
+        Box::pin(close).await;
+        (account, Ended::new(termination, None))
     }
-    let backend_first = matches!(end, End::Closed(Side::Backend) | End::Reset(Side::Backend));
-    if first_byte.is_none() && backend_first && account.entry().bytes().0 > 0 {
-        place.answered(Err(Failure::EarlyClose), &worker.process);
-    }
-    account.first_byte(first_byte);
-    let (termination, told) = match end {
-        End::Closed(Side::Client) => (Termination::ClientClosed, true),
-        End::Closed(Side::Backend) => (Termination::BackendClosed, true),
-        End::Reset(Side::Client) => (Termination::ClientReset, true),
-        End::Reset(Side::Backend) => (Termination::BackendReset, true),
-        End::Idle => (Termination::IdleTimeout, false),
-        End::HalfClosed => (Termination::HalfClosedTimeout, false),
-        End::Lifetime => (Termination::Lifetime, false),
-        End::Ordered => (order.given().unwrap_or(Termination::Error), false),
-    };
-    account.ends(termination);
-    if told {
-        return Ended { termination, _open: [Some(client), Some(backend)] };
-    }
-    let close = async { tokio::join!(close::by_fin(client), close::by_fin(backend)) };
-    Box::pin(close).await;
-    Ended::new(termination, None)
 }
 
 /// What hash policies look at. A client on a unix socket has no address.
@@ -305,15 +305,14 @@ fn connection<'a>(
 }
 
 /// What the relay reports to.
-struct Link<'a> {
-    account: &'a Account,
-    place: &'a Place,
-    order: &'a Order,
+struct Link {
+    account: Account,
+    place: Place,
     connected: Instant,
     first_byte: Cell<Option<Duration>>,
 }
 
-impl relay::Session for Link<'_> {
+impl relay::Session for Link {
     fn passed(&self, direction: Direction, bytes: u64) {
         if direction == Direction::Out && self.first_byte.get().is_none() {
             let now = Instant::now();
@@ -329,6 +328,6 @@ impl relay::Session for Link<'_> {
     }
 
     fn ended_by_order(&self, waker: &Waker) -> bool {
-        self.order.poll(waker).is_some()
+        self.account.entry().order.poll(waker).is_some()
     }
 }

@@ -65,7 +65,7 @@ fn build_listener(
     Listener {
         name: listener.name.clone(),
         protocol: listener.protocol,
-        timeouts: listener.timeouts,
+        timeouts: Arc::new(listener.timeouts),
         limits: listener.limits,
         udp: listener.udp,
         sources: listener.limits.per_source.map(|limits| sources(&limits, &state)),

@@ -57,7 +57,7 @@ pub struct Listener {
     /// What clients speak.
     pub protocol: Protocol,
     /// When its sessions end.
-    pub timeouts: Timeouts,
+    pub timeouts: Arc<Timeouts>,
     /// How many flows it may have.
     pub limits: Limits,
     /// When its flows end.
