@@ -175,7 +175,11 @@ pub const ACCESS_LOG_BUFFER: usize = 64 * 1024;
 /// Bytes of a hello's ALPN that a session keeps for the access log; a client may offer 64 KiB.
 pub const LOGGED_ALPN: usize = 1024;
 
-/// `overload` records a worker writes each second; the others are counted and left out.
+/// Bytes of a hello's ALPN that are kept with the ids of its connection.
+pub const KNOWN_ALPN: usize = 64;
+
+/// Records of one termination that are written each second where they come in floods; the others
+/// are counted and left out.
 pub const FLOOD_RECORDS_PER_SECOND: u32 = 100;
 
 /// Health checks under way at once in the process, at most: at the default timeout and interval

@@ -65,6 +65,7 @@ mod udp_limits;
 mod udp_modes;
 mod udp_peers;
 mod udp_reload;
+mod udp_refusals;
 mod udp_states;
 mod unix_files;
 mod urgent;
