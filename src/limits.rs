@@ -36,7 +36,8 @@ pub const COMMANDS: usize = 16;
 /// Connections handed to a worker that it has not taken yet.
 pub const HANDOVERS: usize = 1024;
 
-/// Connection ids of QUIC that the process knows the backend of, the latest; 13 MB at most.
+/// Connection ids of QUIC that the process knows the backend of, the latest; 15 MB, and
+/// what the hello asked for: up to 400 bytes a connection.
 pub const CONNECTION_IDS: usize = 1 << 17;
 
 /// Sources of a UDP listener whose flows and datagrams are counted, where they have limits.

@@ -153,8 +153,9 @@ impl Door {
             }
         };
         let stage = Stage::Arriving;
-        let (requests, responses, quic, connection) = (0, 0, false, None);
-        let flow = Flow { account, stage, requests, responses, quic, connection, _held: held };
+        let (requests, responses, quic, connection, asked) = (0, 0, false, None, None);
+        let flow =
+            Flow { account, stage, requests, responses, quic, connection, asked, _held: held };
         Some(if self.listener.udp.per_packet {
             self.table.insert_detached(*key, flow, now)
         } else {
