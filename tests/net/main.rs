@@ -10,5 +10,6 @@ mod namespace;
 mod needs_root {
     mod black_hole;
     mod connecting;
+    mod udp_unreachable;
     mod vanishing;
 }
