@@ -64,6 +64,10 @@ pub const DATAGRAM_BATCH: usize = 32;
 /// Datagrams that are handed to the kernel as one (`UDP_MAX_SEGMENTS` of Linux before 6.9).
 pub const DATAGRAM_SEGMENTS: usize = 64;
 
+/// Flows that make room at a time when no local port is left: the kernel looks at all of them, for a
+/// millisecond, before it says so, and as long for the only one that is free.
+pub const PORTS_GIVEN_UP: usize = 64;
+
 /// Sockets with something to read that are reported at a time.
 pub const EPOLL_EVENTS: usize = 64;
 
