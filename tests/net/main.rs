@@ -10,6 +10,7 @@ mod namespace;
 mod needs_root {
     mod black_hole;
     mod connecting;
+    mod small_mtu;
     mod udp_flood;
     mod udp_unreachable;
     mod vanishing;
