@@ -47,7 +47,7 @@ fn kinds() -> Vec<Kind> {
 fn refusals_of_every_kind_are_sampled_and_none_hides_another() {
     let backend = UdpBackend::sink();
     let kinds = kinds();
-    let mut yaml = "workers: 2\nlisteners:\n".to_owned();
+    let mut yaml = "workers: 1\nlisteners:\n".to_owned();
     for Kind { termination, routes, .. } in &kinds {
         yaml += &format!(
             "  {termination}: {{ bind: \"127.0.0.1:0\", protocol: udp, routes: [{routes}], \
