@@ -110,10 +110,12 @@ fn check(narrow: Narrow, mtu: u32, ipv6: bool) {
     }
     let fragments = path.fragments(ipv6) - before;
     assert!(fragments > 200, "{narrow:?} {mtu} {ipv6}: {fragments} fragments");
+    let labels = [("listener", "edge"), ("direction", "out")];
+    wait_until("all to be counted", || {
+        pointsman.metrics().value("pointsman_udp_datagrams_total", &labels) >= passed
+    });
     let metrics = pointsman.metrics();
     assert_eq!(metrics.sum("pointsman_udp_dropped_total", ("listener", "edge")), 0.0);
-    let labels = [("listener", "edge"), ("direction", "out")];
-    assert!(metrics.value("pointsman_udp_datagrams_total", &labels) >= passed);
     pointsman.stop();
 }
 
