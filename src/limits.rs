@@ -36,7 +36,8 @@ pub const COMMANDS: usize = 16;
 /// Connections handed to a worker that it has not taken yet.
 pub const HANDOVERS: usize = 1024;
 
-/// Connection ids of QUIC that the process knows the backend of, the latest; 13 MB at most.
+/// Connection ids of QUIC that the process knows the backend of, the latest; 15 MB, and
+/// what the hello asked for: up to 400 bytes a connection.
 pub const CONNECTION_IDS: usize = 1 << 17;
 
 /// Sources of a UDP listener whose flows and datagrams are counted, where they have limits.
@@ -62,6 +63,10 @@ pub const DATAGRAM_BATCH: usize = 32;
 
 /// Datagrams that are handed to the kernel as one (`UDP_MAX_SEGMENTS` of Linux before 6.9).
 pub const DATAGRAM_SEGMENTS: usize = 64;
+
+/// Flows that make room at a time when no local port is left: the kernel looks at all of them, for a
+/// millisecond, before it says so, and as long for the only one that is free.
+pub const PORTS_GIVEN_UP: usize = 64;
 
 /// Sockets with something to read that are reported at a time.
 pub const EPOLL_EVENTS: usize = 64;
@@ -175,7 +180,11 @@ pub const ACCESS_LOG_BUFFER: usize = 64 * 1024;
 /// Bytes of a hello's ALPN that a session keeps for the access log; a client may offer 64 KiB.
 pub const LOGGED_ALPN: usize = 1024;
 
-/// `overload` records a worker writes each second; the others are counted and left out.
+/// Bytes of a hello's ALPN that are kept with the ids of its connection.
+pub const KNOWN_ALPN: usize = 64;
+
+/// Records of one termination that are written each second where they come in floods; the others
+/// are counted and left out.
 pub const FLOOD_RECORDS_PER_SECOND: u32 = 100;
 
 /// Health checks under way at once in the process, at most: at the default timeout and interval

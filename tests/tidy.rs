@@ -270,6 +270,38 @@ fn the_tree_is_tidy() {
     assert!(report.is_empty(), "{report}");
 }
 
+/// `cargo update --manifest-path tests/fuzz/Cargo.toml -p NAME --precise VERSION` makes it so.
+#[test]
+fn fuzzers_are_built_from_what_the_program_is_built_from() {
+    let read = |path| {
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+            .expect("a lock file")
+    };
+    let [own, fuzzers] = ["Cargo.lock", "tests/fuzz/Cargo.lock"].map(|path| locked(&read(path)));
+    let manifest = read("Cargo.toml");
+    let (_, dependencies) = manifest.split_once("\n[dependencies]\n").expect("dependencies");
+    let (dependencies, _) = dependencies.split_once("\n[").expect("another section");
+    for line in dependencies.lines().filter(|line| !line.is_empty()) {
+        let renamed = line.split_once("package = \"").and_then(|(_, name)| name.split('"').next());
+        let name = renamed.or(line.split(' ').next()).expect("a name");
+        let of = |lock: &[(String, String)]| -> Vec<String> {
+            lock.iter().filter(|(n, _)| n == name).map(|(_, version)| version.clone()).collect()
+        };
+        assert!(!of(&own).is_empty(), "{name} is not in Cargo.lock");
+        assert_eq!(of(&own), of(&fuzzers), "{name}");
+    }
+}
+
+/// Names and versions of a lock file.
+fn locked(text: &str) -> Vec<(String, String)> {
+    let package = |package: &str| {
+        let (name, rest) = package.strip_prefix("name = \"")?.split_once('"')?;
+        let version = rest.trim_start().strip_prefix("version = \"")?.split('"').next()?;
+        Some((name.to_owned(), version.to_owned()))
+    };
+    text.split("[[package]]\n").filter_map(package).collect()
+}
+
 /// Asserts the lines at which `rule` finds something in a file of this text.
 #[track_caller]
 fn check(rule: Rule, path: &str, text: &str, expected: &[usize]) {

@@ -213,6 +213,12 @@ impl<T> Table<T> {
         self.id(self.unanswered.front().or(self.answered.front())?)
     }
 
+    /// The same, but for `kept`, which has just been active and so is the last of those like it.
+    pub fn victim_but(&self, kept: FlowId) -> Option<FlowId> {
+        let fronts = [self.unanswered.front(), self.answered.front()];
+        fronts.into_iter().flatten().filter_map(|number| self.id(number)).find(|&id| id != kept)
+    }
+
     /// All flows in no particular order. O(n).
     pub fn iter(&self) -> impl Iterator<Item = Flow<'_, T>> {
         self.slots.iter().filter_map(|(number, _)| self.flow(self.id(number)?))

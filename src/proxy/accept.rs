@@ -118,7 +118,8 @@ impl Acceptor {
                 Batch::Short(error) => {
                     let listener = self.listener.borrow().clone();
                     listener.state.accept_paused(worker.index);
-                    worker.warn_of_shortage(&listener.name, &error);
+                    let meanwhile = "accepting pauses; existing sessions go on";
+                    worker.warn_of_shortage(&listener.name, &error, meanwhile);
                     if self.retired.get() {
                         return;
                     }

@@ -103,6 +103,16 @@ impl Account {
         }
     }
 
+    /// Notes what the connection has asked for that it is the rest of.
+    pub fn asked(&mut self, asked: &Asked) {
+        if let Some(name) = &asked.sni {
+            self.entry.asks_for(name);
+        }
+        if let Some(record) = &mut self.record {
+            record.hello = Some(asked.clone());
+        }
+    }
+
     /// Notes the pool it was routed to.
     pub fn routed(&mut self, pool: &Arc<PoolState>) {
         self.entry.comes_to(Stage::Connecting(pool.clone()));

@@ -324,13 +324,13 @@ impl Worker {
         use_it(&mut self.rng.borrow_mut())
     }
 
-    /// Says that accepting pauses, but not all the time.
-    pub fn warn_of_shortage(&self, listener: &str, error: &io::Error) {
+    /// Says that the process is short of something, and what happens meanwhile, but not all the time.
+    pub fn warn_of_shortage(&self, listener: &str, error: &io::Error, meanwhile: &str) {
         let now = Instant::now();
         let quiet = |at: Instant| now.duration_since(at) < SHORTAGE_WARNING;
         if !self.shortage_warned.get().is_some_and(quiet) {
             self.shortage_warned.set(Some(now));
-            tracing::warn!(listener, %error, "accepting pauses; existing sessions go on");
+            tracing::warn!(listener, %error, "{meanwhile}");
         }
     }
 }

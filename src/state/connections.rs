@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use super::{BackendState, ListenerState};
+use super::{Asked, BackendState, ListenerState};
 use crate::flow::Ids;
 use crate::limits::CONNECTION_IDS;
 
@@ -30,6 +30,18 @@ struct Known {
     /// The listener it was learned at: an id means nothing at another.
     listener: Weak<ListenerState>,
     backend: Weak<BackendState>,
+    asked: Option<Arc<Asked>>,
+}
+
+/// A connection that is known.
+#[derive(Debug)]
+pub struct Connection {
+    /// Where it is.
+    pub backend: Arc<BackendState>,
+    /// What its hello asked for, where that was read.
+    pub asked: Option<Arc<Asked>>,
+    /// Bytes of the id it was found by.
+    pub length: usize,
 }
 
 impl Default for Connections {
@@ -45,34 +57,38 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// Learns that `id`, of 1 to 20 bytes, is a connection on `backend`, by `listener`.
+    /// Learns that `id`, of 1 to 20 bytes, is a connection on `backend`, by `listener`, that has
+    /// asked for this.
     pub fn learn(
         &self,
         listener: &Arc<ListenerState>,
         id: &[u8],
         backend: &Arc<BackendState>,
+        asked: Option<&Arc<Asked>>,
         now: Instant,
     ) {
         if id.is_empty() || id.len() > LONGEST {
             return;
         }
         self.lengths.fetch_or(1 << id.len(), Relaxed);
-        let known = Known { listener: Arc::downgrade(listener), backend: Arc::downgrade(backend) };
+        let (listener, backend) = (Arc::downgrade(listener), Arc::downgrade(backend));
+        let known = Known { listener, backend, asked: asked.cloned() };
         self.with(id, |ids| ids.learn(id, known, now));
     }
 
-    /// The backend of the connection with this id, and the length of the id.
+    /// The connection with this id.
     pub fn find(
         &self,
         listener: &Arc<ListenerState>,
         id: &[u8],
         now: Instant,
-    ) -> Option<(Arc<BackendState>, usize)> {
+    ) -> Option<Connection> {
         let known = self.with(id, |ids| ids.find(id, now))?;
         if known.listener.as_ptr() != Arc::as_ptr(listener) {
             return None;
         }
-        Some((known.backend.upgrade()?, id.len()))
+        let backend = known.backend.upgrade()?;
+        Some(Connection { backend, asked: known.asked, length: id.len() })
     }
 
     /// The same of an id whose length is not said: that `bytes` begin with.
@@ -81,7 +97,7 @@ impl Connections {
         listener: &Arc<ListenerState>,
         bytes: &[u8],
         now: Instant,
-    ) -> Option<(Arc<BackendState>, usize)> {
+    ) -> Option<Connection> {
         let lengths = self.lengths.load(Relaxed);
         let used = (1..=LONGEST.min(bytes.len())).rev().filter(|length| lengths & 1 << length != 0);
         let mut ids = used.filter_map(|length| bytes.get(..length));

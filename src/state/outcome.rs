@@ -89,12 +89,6 @@ impl Termination {
             Termination::Error => "error",
         }
     }
-
-    /// Whether it comes in floods, since it costs a client nothing: the access log then has some of
-    /// them, and how many were left out.
-    pub fn floods(self) -> bool {
-        matches!(self, Termination::Limit | Termination::Rate | Termination::Overload)
-    }
 }
 
 /// Why a datagram went nowhere.

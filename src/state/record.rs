@@ -48,6 +48,17 @@ pub struct Record {
     pub termination: Termination,
 }
 
+impl Record {
+    /// Whether its like comes in floods, since it costs a client nothing: the access log then has
+    /// some of them, and how many were left out. A datagram from a forged address is enough for any
+    /// refusal of a flow; whatever reached a backend is written.
+    pub fn floods(&self) -> bool {
+        let refused = self.protocol == Protocol::Udp && self.backend.is_none();
+        let cheap = [Termination::Limit, Termination::Rate, Termination::Overload];
+        refused || cheap.contains(&self.termination)
+    }
+}
+
 /// What a TLS hello asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {

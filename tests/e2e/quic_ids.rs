@@ -48,7 +48,7 @@ listeners:
     protocol: udp
     routes: [{{ sni: {HOST}, pool: pool }}, {{ pool: rest }}]
 pools:
-  pool: {{ balance: random, health: off, backends: [{}, {}]{pool} }}
+  pool: {{ health: off, backends: [{}, {}], {pool} }}
   rest: {{ health: off, backends: [\"{}\"] }}
 ",
             backend(0),
@@ -64,18 +64,19 @@ pools:
             authority: &self.authorities,
             alpn: "echo",
             version: 1,
+            more: &[],
         })
     }
 }
 
 fn quic_lb() -> String {
-    format!(", quic_lb: {{ config: 1, key: {KEY}, nonce_length: 12 }}")
+    format!("balance: maglev, quic_lb: {{ config: 1, key: {KEY}, nonce_length: 12 }}")
 }
 
 #[test]
 fn a_client_whose_port_changes_stays_on_its_backend() {
     let site = Site::open();
-    let pointsman = site.instance("");
+    let pointsman = site.instance("balance: random");
     let address = pointsman.address("edge");
     let relay = Rebinder::start(&address);
     let mut client = site.connect(&relay);
@@ -106,13 +107,17 @@ fn a_client_whose_port_changes_stays_on_its_backend() {
     let (named, others): (Vec<_>, Vec<_>) =
         records.iter().partition(|record| record.text("pool") == "pool");
     assert_eq!((named.len(), others.len()), (rounds + 1, 1));
-    assert!(named.iter().all(|record| record.text("backend") == named[0].text("backend")));
+    for record in &named {
+        assert_eq!(record.text("backend"), named[0].text("backend"));
+        // Known from the hello, which only the first of them has seen.
+        assert_eq!((record.text("sni"), record.list("alpn")), (HOST, vec!["echo"]));
+    }
 }
 
 #[test]
 fn whoever_repeats_a_datagram_gets_nothing_of_its_connection() {
     let site = Site::open();
-    let pointsman = site.instance("");
+    let pointsman = site.instance("balance: random");
     let address = pointsman.address("edge");
     let relay = Rebinder::start(&address);
     let mut client = site.connect(&relay);
@@ -166,7 +171,7 @@ fn ids_that_name_their_server_are_read_by_any_instance_and_after_a_restart() {
     all_go_to(&restarted, "restarted");
     assert_eq!(site.rest.next(), None);
     // One that cannot read them has no idea.
-    let without = site.instance("");
+    let without = site.instance("balance: random");
     let (relay, client, _) = &mut clients[0];
     relay.turn_to(&without.address("edge"));
     client.send("lost");

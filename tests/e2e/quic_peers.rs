@@ -12,8 +12,13 @@ struct Site {
 
 impl Site {
     fn open() -> Self {
-        let a = QuicServer::start("a", "a.example.com", "h3,echo", &[]);
-        let b = QuicServer::start("b", "b.example.com", "h3,echo,special", &["--retry"]);
+        Self::with(&[], &["--retry"])
+    }
+
+    /// With further arguments of both servers.
+    fn with(a: &[&str], b: &[&str]) -> Self {
+        let a = QuicServer::start("a", "a.example.com", "h3,echo", a);
+        let b = QuicServer::start("b", "b.example.com", "h3,echo,special", b);
         let routes = [
             "{ sni: a.example.com, pool: a }",
             "{ sni: b.example.com, pool: b }",
@@ -30,7 +35,7 @@ impl Site {
         let authority = server.certificate();
         let address = self.pointsman.address("edge");
         let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
-        Dial { port, name, authority, alpn: "echo", version: 1 }
+        Dial { port, name, authority, alpn: "echo", version: 1, more: &[] }
     }
 }
 
@@ -57,6 +62,58 @@ fn each_server_is_reached_by_its_name_in_both_versions() {
         assert_eq!(record.list("alpn"), ["echo"]);
         assert!(record.number("bytes_in") > 1200.0 && record.number("bytes_out") > 1200.0);
         assert!(!record.is_null("preread_ms") && !record.is_null("first_byte_ms"), "{record:?}");
+    }
+}
+
+/// What a client that resumes a session sends along with its hello goes where that goes.
+#[test]
+fn early_data_is_answered_by_the_server_of_its_name() {
+    let site = Site::with(&["--tickets"], &["--tickets"]);
+    for (server, who) in [(&site.a, "a"), (&site.b, "b")] {
+        let host = format!("{who}.example.com");
+        for round in 0..2 {
+            let line = format!("line {round}");
+            let more = ["--early", &line];
+            let dial = Dial { more: &more, ..site.dial(server, Some(&host)) };
+            let mut client = QuicClient::connect(dial);
+            assert_eq!(client.connected().unwrap(), "1 echo early");
+            assert_eq!(client.answer(), format!("{who} early: {line}"));
+            assert_eq!(client.ask("later"), who);
+        }
+    }
+    let records = site.pointsman.stop();
+    // One for the ticket, and one that used it.
+    assert_eq!(records.len(), 8);
+    for record in records {
+        let pool = record.text("sni").strip_suffix(".example.com").unwrap();
+        assert_eq!((record.text("pool"), record.list("alpn")), (pool, vec!["echo"]));
+    }
+}
+
+#[test]
+fn servers_of_both_families_are_reached_over_ipv6() {
+    let a = QuicServer::start("a", "a.example.com", "echo", &["--host", "::1"]);
+    let b = QuicServer::start("b", "b.example.com", "echo", &[]);
+    let routes = ["{ sni: a.example.com, pool: a }", "{ sni: b.example.com, pool: b }"];
+    let pools = [("a", a.address()), ("b", b.address())];
+    for bind in ["[::1]:0", "[::]:0"] {
+        let listener = [&*format!("bind: \"{bind}\""), "protocol: udp"];
+        let yaml = routed(&listener, &routes, &pools) + "shutdown: { grace: 0s }\n";
+        let pointsman = Pointsman::start(&yaml);
+        let address = pointsman.address("edge");
+        let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
+        for (server, who) in [(&a, "a"), (&b, "b")] {
+            let (name, authority) = (format!("{who}.example.com"), server.certificate());
+            let name = Some(&*name);
+            let more = &["--host", "::1"];
+            let dial = Dial { port, name, authority, alpn: "echo", version: 1, more };
+            let mut client = QuicClient::connect(dial);
+            assert_eq!(client.ask("over IPv6"), who);
+        }
+        for record in pointsman.stop() {
+            assert!(record.text("client").starts_with("[::1]:"), "{record:?}");
+            assert_eq!(record.text("local"), format!("[::1]:{port}"));
+        }
     }
 }
 

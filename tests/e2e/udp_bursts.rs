@@ -1,77 +1,16 @@
 //! Datagrams of every size, and bursts of them: boundaries, content and order stay.
 
-use std::io::IoSlice;
 use std::time::Duration;
 
-use pointsman::sys::datagram::send::{How, send};
 use rustix::process::Signal;
 
 use crate::harness::{
-    Metrics, Pointsman, UdpBackend, UdpClient, one_udp_listener, wait_for, wait_until,
+    LARGEST, Metrics, Pointsman, UdpBackend, UdpClient, check_mirrored, datagram, datagrams,
+    one_udp_listener, wait_for, wait_until,
 };
-
-/// The largest payload over IPv4.
-const LARGEST: usize = 65_507;
 
 /// Room for what is on its way at a time.
 const BUFFER: &str = "udp: { receive_buffer: 4MiB }";
-
-/// Bytes that are on their way at a time: less than what any socket between has room for, with
-/// what the kernel counts for each datagram.
-const WINDOW: usize = 40_000;
-
-/// A datagram of this size, none like another.
-fn datagram(index: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 7 + index * 13 + at / 251 + index / 256) as u8).collect()
-}
-
-fn datagrams(sizes: &[usize]) -> Vec<Vec<u8>> {
-    sizes.iter().enumerate().map(|(index, &length)| datagram(index, length)).collect()
-}
-
-/// Sends datagrams of equal size in a row as one to the kernel, which takes them apart; the last of
-/// them may be shorter.
-fn send_segments(client: &UdpClient, datagrams: &[Vec<u8>]) {
-    let mut rest = datagrams;
-    while let Some(first) = rest.first() {
-        let size = first.len();
-        let most = (LARGEST / size.max(1)).clamp(1, 64);
-        let equal = rest.iter().take(most).take_while(|next| next.len() == size && size > 0);
-        let mut count = equal.count().max(1);
-        let shorter = |next: &Vec<u8>| (1..size).contains(&next.len());
-        if size > 0 && count < most && rest.get(count).is_some_and(shorter) {
-            count += 1;
-        }
-        let bytes = rest[..count].concat();
-        let segment = (count > 1).then_some(size as u16);
-        send(client.socket(), &[IoSlice::new(&bytes)], How { segment, ..How::default() }).unwrap();
-        rest = &rest[count..];
-    }
-}
-
-/// Everything comes back from a mirror as it was sent, in windows that fit into the buffers.
-fn check_mirrored(client: &UdpClient, all: &[Vec<u8>], segments: bool) {
-    let mut rest = all;
-    while !rest.is_empty() {
-        let mut bytes = 0;
-        let fits = rest.iter().take(100).take_while(|next| {
-            bytes += next.len() + 200;
-            bytes <= WINDOW
-        });
-        let (window, later) = rest.split_at(fits.count().max(1));
-        if segments {
-            send_segments(client, window);
-        } else {
-            window.iter().for_each(|bytes| client.send(bytes));
-        }
-        for (index, sent) in window.iter().enumerate() {
-            let got = client.receive();
-            let at = all.len() - rest.len() + index;
-            assert!(got == *sent, "number {at}: {} bytes became {}", sent.len(), got.len());
-        }
-        rest = later;
-    }
-}
 
 #[test]
 fn bursts_keep_their_boundaries_content_and_order() {
@@ -89,11 +28,11 @@ fn bursts_keep_their_boundaries_content_and_order() {
     let total: usize = mixed.len() + 300 + 5 + 200;
     for segments in [false, true] {
         let client = UdpClient::to(&edge);
-        check_mirrored(&client, &datagrams(&mixed), segments);
-        check_mirrored(&client, &datagrams(&[1200; 300]), segments);
-        check_mirrored(&client, &datagrams(&[0, LARGEST, 0, LARGEST, LARGEST]), segments);
+        check_mirrored(&client, &datagrams(&mixed), segments, true);
+        check_mirrored(&client, &datagrams(&[1200; 300]), segments, true);
+        check_mirrored(&client, &datagrams(&[0, LARGEST, 0, LARGEST, LARGEST]), segments, true);
         let falling: Vec<usize> = (0..200).map(|index| 400 - index).collect();
-        check_mirrored(&client, &datagrams(&falling), segments);
+        check_mirrored(&client, &datagrams(&falling), segments, true);
     }
     for direction in ["in", "out"] {
         let labels = [("listener", "edge"), ("direction", direction)];

@@ -8,13 +8,8 @@ use crate::harness::{
 
 const EDGE: (&str, &str) = ("listener", "edge");
 
-/// Answers what begins with "ask", and nothing else.
 fn choosy() -> UdpBackend {
-    UdpBackend::serving("127.0.0.1:0", false, |socket, bytes, from| {
-        if bytes.starts_with(b"ask") {
-            socket.send_to(bytes, from).unwrap();
-        }
-    })
+    UdpBackend::choosy("127.0.0.1:0")
 }
 
 /// So many clients that send one datagram, and are not answered. They are kept: another with the same
@@ -171,6 +166,25 @@ fn beyond_what_the_process_may_have_is_overload() {
     assert_eq!(total(&metrics), 51.0);
     assert!(flows(&metrics) <= 12.0 && metrics.closed("edge", "overload") >= 39.0);
     assert_eq!(pointsman.backend(&backend.address())["state"], "up");
+}
+
+/// A new flow is let in where only answered ones have descriptors: the idlest of them goes.
+#[test]
+fn an_answered_flow_gives_up_its_descriptor() {
+    let backend = choosy();
+    let yaml = one_udp_listener("", &[&backend], "");
+    let pointsman = Pointsman::start(&format!("workers: 1\n{yaml}"));
+    let edge = pointsman.address("edge");
+    pointsman.limit_descriptors(pointsman.usage_at_rest().descriptors() as u64 + 5);
+    let clients: Vec<_> = (0..10).map(|_| UdpClient::to(&edge)).collect();
+    clients.iter().for_each(|client| assert_eq!(client.ask("ask"), "ask"));
+    pointsman.limit_descriptors(10_000);
+    let metrics = pointsman.metrics();
+    let gone = metrics.closed("edge", "overload");
+    assert!(gone >= 4.0 && gone + flows(&metrics) == 10.0, "{gone}");
+    for (record, client) in pointsman.access_log(gone as usize).iter().zip(&clients) {
+        assert_eq!(record.text("client"), client.local());
+    }
 }
 
 #[test]

@@ -147,7 +147,10 @@ fn expire(table: &mut Table<u32>, model: &mut Model, now: Instant, idle: Duratio
 
 fn agree(table: &Table<u32>, model: &Model, names: &[FlowId], now: Instant) {
     assert_eq!(table.len(), model.flows.len());
-    assert_eq!(table.victim(), model.victim());
+    assert_eq!(table.victim(), model.victim(None));
+    if let Some(last) = model.flows.last().map(|flow| flow.id) {
+        assert_eq!(table.victim_but(last), model.victim(Some(last)));
+    }
     assert_eq!(table.expired(now, None), None);
     assert_eq!(table.next_expiry(None), None);
     for idle in [Duration::ZERO, STEP * 3, Duration::MAX] {
@@ -194,9 +197,10 @@ impl Model {
         Some(self.flows.remove(place).value)
     }
 
-    fn victim(&self) -> Option<FlowId> {
-        let unanswered = self.flows.iter().find(|flow| !flow.answered);
-        unanswered.or(self.flows.first()).map(|flow| flow.id)
+    fn victim(&self, kept: Option<FlowId>) -> Option<FlowId> {
+        let mut others = self.flows.iter().filter(|flow| Some(flow.id) != kept);
+        let first = others.clone().next();
+        others.find(|flow| !flow.answered).or(first).map(|flow| flow.id)
     }
 
     /// Among those that have been idle for as long, one that is unanswered.

@@ -10,5 +10,8 @@ mod namespace;
 mod needs_root {
     mod black_hole;
     mod connecting;
+    mod small_mtu;
+    mod udp_flood;
+    mod udp_unreachable;
     mod vanishing;
 }

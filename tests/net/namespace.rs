@@ -62,13 +62,31 @@ impl Namespace {
         })
     }
 
+    /// A counter of its own in `/proc/net/snmp` or `snmp6`, such as `Ip FragCreates` and
+    /// `Ip6FragCreates`.
+    pub fn counter(&self, name: &str) -> u64 {
+        let read =
+            |file| fs::read_to_string(Path::new("/proc/thread-self/net").join(file)).unwrap();
+        let (table, wide) = self.within(|| (read("snmp"), read("snmp6")));
+        let value = match name.split_once(' ') {
+            Some((row, column)) => {
+                let mut rows =
+                    table.lines().filter_map(|line| line.strip_prefix(&*format!("{row}: ")));
+                let mut columns = rows.next().unwrap().split(' ');
+                rows.next().unwrap().split(' ').nth(columns.position(|c| c == column).unwrap())
+            }
+            None => wide.lines().find_map(|line| line.strip_prefix(name)).map(str::trim),
+        };
+        value.unwrap().parse().unwrap()
+    }
+
     /// Sets a kernel parameter of it, such as `net/ipv4/ip_forward`.
     pub fn set(&self, parameter: &str, value: &str) {
         self.within(|| fs::write(Path::new("/proc/sys").join(parameter), value).unwrap());
     }
 
     /// A cable from `device` in here to `eth0` in another one, with addresses at both ends.
-    fn cable(&self, device: &str, address: &str, other: &Namespace, other_address: &str) {
+    pub fn cable(&self, device: &str, address: &str, other: &Namespace, other_address: &str) {
         let other_name = &other.name;
         self.ip(&format!("link add {device} type veth peer name eth0 netns {other_name}"));
         for (end, device, address) in [(self, device, address), (other, "eth0", other_address)] {
@@ -105,6 +123,20 @@ impl Network {
         middle.cable("left", "10.1.0.1/24", &client, "10.1.0.2/24");
         middle.cable("right", "10.2.0.1/24", &backend, "10.2.0.2/24");
         Network { client, middle, backend }
+    }
+
+    /// The same with IPv6 as well: the last number of an address is the same, 10.1.0.2 is fd01::2.
+    pub fn of_both_families() -> Self {
+        let network = Network::new();
+        for (end, address, device) in [
+            (&network.client, "fd01::2", "eth0"),
+            (&network.middle, "fd01::1", "left"),
+            (&network.middle, "fd02::1", "right"),
+            (&network.backend, "fd02::2", "eth0"),
+        ] {
+            end.ip(&format!("address add {address}/64 dev {device} nodad"));
+        }
+        network
     }
 }
 

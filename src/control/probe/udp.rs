@@ -13,6 +13,7 @@ use crate::config::Exchange;
 use crate::limits::CHECK_ANSWER;
 use crate::net::connect::classify;
 use crate::state::{CheckFailure, ConnectFailure};
+use crate::sys;
 
 /// The first datagram that comes back decides. Where none is expected, silence passes at the end
 /// of the timeout; then only an ICMP message can say otherwise.
@@ -29,6 +30,7 @@ pub(super) async fn check(
     let ask = async {
         let socket = UdpSocket::bind(any_of_the_family(*address)).await?;
         // Connected, so that it hears of ICMP messages, and of nobody but the backend.
+        sys::datagram::tell_errors(&socket, address.is_ipv6())?;
         socket.connect(address).await?;
         socket.send(exchange.send.as_deref().unwrap_or_default()).await?;
         Ok(socket)

@@ -32,6 +32,17 @@ fn the_unanswered_go_first() {
     assert_eq!(victims.collect::<Vec<_>>(), [2, 0, 3, 1]);
 }
 
+/// Whoever is in need of the room does not make it, whether others have been answered or not.
+#[test]
+fn one_can_be_kept() {
+    let (mut table, ids, now) = table(2);
+    assert_eq!(table.victim_but(ids[1]), Some(ids[0]));
+    table.answered(ids[0], now);
+    assert_eq!(table.victim_but(ids[1]), Some(ids[0]));
+    table.remove(ids[0]);
+    assert_eq!(table.victim_but(ids[1]), None);
+}
+
 #[test]
 fn the_idlest_expires_first() {
     let (mut table, ids, now) = table(3);

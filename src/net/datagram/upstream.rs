@@ -32,6 +32,7 @@ impl Upstream {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
         sys::datagram::allow_fragments(&fd, ipv6)?;
+        sys::datagram::tell_errors(&fd, ipv6)?;
         rustix::net::connect(&fd, &backend).map_err(|errno| match errno {
             // Nothing that waiting for the socket would help.
             rustix::io::Errno::AGAIN => rustix::io::Errno::ADDRNOTAVAIL,
@@ -61,11 +62,14 @@ impl Upstream {
         &mut self,
         batch: &'a mut Batch,
     ) -> io::Result<impl Iterator<Item = Train<'a>> + use<'a>> {
-        if self.bursts {
-            batch.receive_many(&self.fd, false, self.expected.most())?;
-            self.expected.learn(batch.messages().len());
+        let received = if self.bursts {
+            batch.receive_many(&self.fd, false, self.expected.most())
         } else {
-            batch.receive(&self.fd)?;
+            batch.receive(&self.fd)
+        };
+        self.heard(received)?;
+        if self.bursts {
+            self.expected.learn(batch.messages().len());
         }
         Ok(Trains::of(batch).map(|(_, train)| train))
     }
@@ -76,7 +80,7 @@ impl Upstream {
     ///
     /// `WouldBlock` if the socket's buffer is full; others as of [`super::Trouble`].
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        send(&self.fd, &[IoSlice::new(bytes)], How::default())
+        self.heard(send(&self.fd, &[IoSlice::new(bytes)], How::default()))
     }
 
     /// Sends a train. Returns how many datagrams have been sent: fewer than all if something went
@@ -86,12 +90,15 @@ impl Upstream {
     ///
     /// As of [`Upstream::send`], if none was sent.
     pub fn send_train(&self, train: &Train<'_>) -> io::Result<usize> {
-        train.send(|parts, segment| send(&self.fd, parts, How { segment, ..How::default() }))
+        let send = |parts: &[IoSlice<'_>], segment| {
+            self.heard(send(&self.fd, parts, How { segment, ..How::default() }))
+        };
+        train.send(send)
     }
 
-    /// What ICMP has told meanwhile, which this clears.
-    pub fn take_error(&self) -> Option<io::Error> {
-        sys::socket::take_error(&self.fd)
+    /// An error has been told by the result itself, or before.
+    fn heard<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|_| sys::datagram::forget_errors(&self.fd))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::balance::key::Tuple;
 use crate::flow::{FlowId, Key};
 use crate::health::State;
 use crate::health::outlier::Failure;
+use crate::limits::{ATTEMPTS_MAX, PORTS_GIVEN_UP};
 use crate::net::datagram::Trouble;
 use crate::snapshot::{Pick, Pool, Tried};
 use crate::state::{AttemptOutcome, BackendState, ConnectFailure, Lease, Termination};
@@ -120,15 +121,22 @@ impl Door {
             Use::Exchange => gear.lanes.borrow(door, id, backend),
             Use::SendOnly => gear.lanes.join(door, backend),
         };
-        match open(gear) {
-            // The process has no descriptor left: whoever is least missed gives up one.
-            Err(error)
-                if is_shortage(&error) && self.evict(gear, Some(id), Termination::Overload) =>
-            {
-                open(gear)
+        for _ in 1..ATTEMPTS_MAX {
+            let error = match open(gear) {
+                Err(error) if is_shortage(&error) || is_of_ports(&error) => error,
+                opened => return opened,
+            };
+            // Whoever is least missed gives up a descriptor and a port, of which another worker may
+            // be the quicker one to take it.
+            let meanwhile = "no socket for a flow: those least missed make room";
+            gear.worker.warn_of_shortage(&self.listener.name, &error, meanwhile);
+            let most = if is_of_ports(&error) { PORTS_GIVEN_UP } else { 1 };
+            let mut gives_up = || self.evict(gear, Some(id), Termination::Overload);
+            if (0..most).take_while(|_| gives_up()).count() == 0 {
+                return Err(error);
             }
-            opened => opened,
         }
+        open(gear)
     }
 
     fn cannot_reach(
@@ -139,11 +147,8 @@ impl Door {
         backend: &Arc<BackendState>,
         error: &io::Error,
     ) {
-        if is_shortage(error) {
-            gear.worker.warn_of_shortage(&self.listener.name, error);
-        }
         let failure = match Trouble::of(error) {
-            _ if error.kind() == io::ErrorKind::AddrNotAvailable => ConnectFailure::LocalPorts,
+            _ if is_of_ports(error) => ConnectFailure::LocalPorts,
             trouble => failure(trouble),
         };
         backend.connect_failed(gear.worker.index, failure);
@@ -221,6 +226,10 @@ impl Flow {
         let backend = way.place.lease.backend().name();
         self.account.attempted(&backend, outcome, way.since.elapsed());
     }
+}
+
+fn is_of_ports(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
 fn failure(trouble: Trouble) -> ConnectFailure {

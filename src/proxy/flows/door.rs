@@ -153,8 +153,9 @@ impl Door {
             }
         };
         let stage = Stage::Arriving;
-        let (requests, responses, quic, connection) = (0, 0, false, None);
-        let flow = Flow { account, stage, requests, responses, quic, connection, _held: held };
+        let (requests, responses, quic, connection, asked) = (0, 0, false, None, None);
+        let flow =
+            Flow { account, stage, requests, responses, quic, connection, asked, _held: held };
         Some(if self.listener.udp.per_packet {
             self.table.insert_detached(*key, flow, now)
         } else {
@@ -188,13 +189,15 @@ impl Door {
                 None => return Err(Termination::Limit),
             }
         };
-        let process = &gear.worker.process.clone();
-        let process = match ProcessPlace::take(process) {
-            Some(place) => place,
-            None if self.evict(gear, None, Termination::Overload) => {
-                ProcessPlace::take(process).ok_or(Termination::Overload)?
+        let mut tries = 1..ATTEMPTS_MAX;
+        let process = loop {
+            if let Some(place) = ProcessPlace::take(&gear.worker.process) {
+                break place;
             }
-            None => return Err(Termination::Overload),
+            // What is given up, another worker may be the quicker one to take.
+            if tries.next().is_none() || !self.evict(gear, None, Termination::Overload) {
+                return Err(Termination::Overload);
+            }
         };
         let enrolled = Enrolled::new(&gear.worker, account.entry());
         Ok((enrolled, listener, process, source.map(Box::new)))
@@ -207,7 +210,10 @@ impl Door {
         kept: Option<FlowId>,
         reason: Termination,
     ) -> bool {
-        let victim = self.table.victim().filter(|&id| Some(id) != kept);
+        let victim = match kept {
+            Some(kept) => self.table.victim_but(kept),
+            None => self.table.victim(),
+        };
         victim.inspect(|&id| self.end(gear, id, reason)).is_some()
     }
 

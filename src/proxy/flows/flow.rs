@@ -1,5 +1,6 @@
 //! One flow: what it holds while it lives, and how it ends.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::accept::Place as ProcessPlace;
@@ -8,7 +9,7 @@ use super::super::place::Place;
 use super::super::worker::Enrolled;
 use super::hello::Hello;
 use super::lanes::{Lane, LaneId};
-use crate::state::{Direction, FlowPlace, SourcePlace};
+use crate::state::{Asked, Direction, FlowPlace, SourcePlace};
 use crate::wire::quic::ConnectionId;
 
 /// A flow. Its account is closed, and its places are given back, when it is dropped.
@@ -23,6 +24,8 @@ pub(super) struct Flow {
     pub quic: bool,
     /// The last one learned.
     pub connection: Option<ConnectionId>,
+    /// What its hello has asked for, to be known with its ids.
+    pub asked: Option<Arc<Asked>>,
     pub _held: Held,
 }
 

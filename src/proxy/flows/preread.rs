@@ -16,8 +16,9 @@ use super::flow::Stage;
 use super::hello::Hello;
 use crate::flow::{FlowId, Key};
 use crate::health::State;
+use crate::limits::KNOWN_ALPN;
 use crate::snapshot::{Lead, Pool};
-use crate::state::{BackendState, DropReason, Termination};
+use crate::state::{Asked, BackendState, Connection, DropReason, Termination};
 use crate::wire::ClientHello;
 use crate::wire::quic::initial::{Answer, Reason};
 use crate::wire::quic::packet::{Kind, Long};
@@ -55,24 +56,28 @@ impl Door {
 
     /// Puts a flow on the backend of the connection that its first datagram belongs to, if any.
     fn go_on(&mut self, gear: &mut Gear, id: FlowId, datagram: &[u8], now: Instant) -> bool {
-        let Some((backend, connection)) = self.known(gear, datagram, now) else { return false };
-        if !self.rejoin(gear, id, &backend, now) {
+        let Some((known, bytes)) = self.known(gear, datagram, now) else { return false };
+        if !self.rejoin(gear, id, &known.backend, now) {
             return false;
         }
         if let Some(flow) = self.table.get_mut(id) {
             flow.quic = true;
-            flow.connection = connection;
+            flow.connection = bytes.get(..known.length).and_then(ConnectionId::new);
+            if let Some(asked) = known.asked {
+                flow.account.asked(&asked);
+                flow.asked = Some(asked);
+            }
         }
         true
     }
 
-    /// The backend of the connection that a packet belongs to, and its id where it was learned.
-    fn known(
+    /// The connection that a packet belongs to, and the bytes that its id is at the beginning of.
+    fn known<'a>(
         &self,
         gear: &Gear,
-        datagram: &[u8],
+        datagram: &'a [u8],
         now: Instant,
-    ) -> Option<(Arc<BackendState>, Option<ConnectionId>)> {
+    ) -> Option<(Connection, &'a [u8])> {
         let ids = &gear.worker.process.connections;
         let listener = &self.listener.state;
         // A client chooses the first id by chance, so in an Initial it says nothing by itself.
@@ -84,17 +89,15 @@ impl Door {
                 (ids.find(listener, dcid, now), dcid, kind == Kind::Handshake)
             }
         };
-        match found {
-            Some((backend, length)) => {
-                Some((backend, bytes.get(..length).and_then(ConnectionId::new)))
-            }
-            None if is_chosen => {
-                let pools = self.listener.actions.iter().flat_map(Lead::pools);
-                let named = |pool: &Arc<Pool>| pool.backend_named_by(bytes).cloned();
-                Some((pools.into_iter().find_map(named)?, None))
-            }
-            None => None,
-        }
+        let named = || {
+            let pools = self.listener.actions.iter().flat_map(Lead::pools);
+            let named = |pool: &Arc<Pool>| pool.backend_named_by(bytes).cloned();
+            let backend = pools.into_iter().find_map(named)?;
+            // Nothing was learned of it.
+            Some(Connection { backend, asked: None, length: 0 })
+        };
+        let known = if is_chosen { found.or_else(named) } else { found };
+        Some((known?, bytes))
     }
 
     /// Puts a flow on the backend of its connection; false if that has no place or is down.
@@ -133,6 +136,10 @@ impl Door {
             Answer::NeedMore => self.keep_bound(gear),
             Answer::Hello(found) => {
                 flow.quic = true;
+                flow.asked = Some(Arc::new(Asked {
+                    sni: found.sni.clone(),
+                    alpn: found.alpn.at_most(KNOWN_ALPN),
+                }));
                 self.read_to_the_end(gear, id, key, Some(&found), now);
             }
             Answer::NotQuic | Answer::UnknownVersion => {
@@ -170,7 +177,7 @@ impl Door {
         let process = gear.worker.process.clone();
         let original = hello.original_id().filter(|_| found.is_some());
         let known = original.and_then(|id| process.connections.find(&self.listener.state, id, now));
-        let again = known.as_ref().map(|(backend, _)| backend);
+        let again = known.as_ref().map(|known| &known.backend);
         let stays = again.is_some_and(|backend| self.stay(gear, id, key, found, backend, now));
         if !stays && !self.lead(gear, id, key, found, now) {
             return self.dropped(gear, DropReason::Flow, hello.count());
@@ -238,7 +245,7 @@ impl Door {
         let Some(flow) = self.table.get_mut(id) else { return };
         let Stage::Relay(way) = &flow.stage else { return };
         let (ids, backend) = (&gear.worker.process.connections, way.place.lease.backend());
-        ids.learn(&self.listener.state, connection, backend, now);
+        ids.learn(&self.listener.state, connection, backend, flow.asked.as_ref(), now);
         flow.connection = ConnectionId::new(connection);
     }
 }

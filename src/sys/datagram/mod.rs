@@ -9,7 +9,10 @@ use std::mem::size_of_val;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libc::c_int;
+use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+
+use crate::limits::DATAGRAM_BATCH;
 
 /// Lets datagrams larger than the path's MTU pass in fragments, and keeps an ICMP message about it
 /// from failing the next operation. By default Linux sets "don't fragment" and drops what does not
@@ -22,6 +25,28 @@ pub fn allow_fragments(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
         sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)?;
     }
     Ok(())
+}
+
+/// Lets a connected socket hear of every ICMP error (`IP_RECVERR`, ip(7)). By default Linux tells it
+/// only of those that it takes for final, such as "port unreachable", but not that a host or a
+/// network cannot be reached. What the kernel keeps of each is to be taken by [`forget_errors`].
+pub fn tell_errors(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
+    match ipv6 {
+        true => set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+        false => set_option(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1),
+    }
+}
+
+/// Takes away what is kept of errors. Until then the socket is reported as broken.
+pub fn forget_errors(socket: impl AsFd) {
+    let socket = socket.as_fd();
+    let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
+    // Under a flood of errors the rest is for the next time.
+    for _ in 0..DATAGRAM_BATCH {
+        if rustix::net::recv(socket, &mut [0; 1], flags).is_err() {
+            return;
+        }
+    }
 }
 
 /// Lets the kernel deliver datagrams of equal size as one (`UDP_GRO`, udp(7)). They must then be

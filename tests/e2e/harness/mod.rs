@@ -3,6 +3,7 @@
 
 mod admin;
 mod backend;
+mod bursts;
 mod certificate;
 mod chromium;
 mod command;
@@ -34,6 +35,7 @@ pub mod initial;
 use std::time::{Duration, Instant};
 
 pub use backend::Backend;
+pub use bursts::{LARGEST, check_mirrored, datagram, datagrams};
 pub use certificate::{certify, certify_by_authority};
 pub use chromium::{browse, browse_quic};
 pub use command::{Answer, Background, command, finish, finish_reading};

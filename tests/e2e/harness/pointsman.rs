@@ -246,6 +246,16 @@ impl Pointsman {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
+    /// How many records of a termination it says it has left out of the access log.
+    pub fn left_out(&self, termination: &str) -> usize {
+        let kind = format!("termination=\"{termination}\"");
+        let number = |line: &str| -> Option<usize> {
+            line.split("left_out=").nth(1)?.split_whitespace().next()?.parse().ok()
+        };
+        let log = self.log();
+        log.lines().filter(|line| line.contains(&kind)).filter_map(number).sum()
+    }
+
     /// Waits for a text in its log.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -66,7 +67,7 @@ impl Drop for Script {
 #[derive(Debug)]
 pub struct QuicServer {
     _script: Script,
-    port: u16,
+    address: SocketAddr,
     certificate: PathBuf,
 }
 
@@ -81,12 +82,15 @@ impl QuicServer {
         let arguments: Vec<_> = own.iter().chain(more).map(|text| (*text).to_owned()).collect();
         let mut script = Script::start("quic_server.py", directory, Stdio::null(), &arguments);
         let port = script.line(0).expect("aioquic is installed (by scripts/test)");
-        QuicServer { _script: script, port: port.parse().unwrap(), certificate: certificate.into() }
+        let host = more.iter().skip_while(|word| **word != "--host").nth(1);
+        let host: IpAddr = host.unwrap_or(&"127.0.0.1").parse().unwrap();
+        let address = SocketAddr::new(host, port.parse().unwrap());
+        QuicServer { _script: script, address, certificate: certificate.into() }
     }
 
     /// As the configuration names it.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
     }
 
     /// Its certificate, which vouches for itself.
@@ -116,6 +120,8 @@ pub struct Dial<'a> {
     pub alpn: &'a str,
     /// 1 or 2.
     pub version: u8,
+    /// Further arguments.
+    pub more: &'a [&'a str],
 }
 
 impl QuicClient {
@@ -131,7 +137,8 @@ impl QuicClient {
         if let Some(name) = dial.name {
             arguments += &format!("\n--name\n{name}");
         }
-        let arguments: Vec<_> = arguments.lines().map(str::to_owned).collect();
+        let more = dial.more.iter().copied();
+        let arguments: Vec<_> = arguments.lines().chain(more).map(str::to_owned).collect();
         let directory = fresh_directory();
         let mut script = Script::start("quic_client.py", directory, Stdio::piped(), &arguments);
         let input = script.child.stdin.take().unwrap();

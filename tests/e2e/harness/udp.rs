@@ -59,7 +59,21 @@ impl UdpBackend {
 
     /// Sends back each datagram as it is.
     pub fn mirror() -> Self {
-        Self::serving("127.0.0.1:0", false, answer)
+        Self::mirror_at("127.0.0.1:0")
+    }
+
+    /// As [`UdpBackend::mirror`], at this address.
+    pub fn mirror_at(address: &str) -> Self {
+        Self::serving(address, false, answer)
+    }
+
+    /// Sends back what begins with "ask", and says nothing to the rest.
+    pub fn choosy(address: &str) -> Self {
+        Self::serving(address, false, |socket, bytes, from| {
+            if bytes.starts_with(b"ask") {
+                answer(socket, bytes, from);
+            }
+        })
     }
 
     /// Records what it gets, and says nothing.

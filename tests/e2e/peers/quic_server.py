@@ -1,7 +1,9 @@
 """A QUIC server that says who it is: pages over HTTP/3, lines over any other protocol.
 
 Prints the port it listens on. Each line of a stream is answered by one, "NAME: line"; each request
-by a page "<p>NAME AUTHORITY</p>". With --server-id its connection ids name it (QUIC-LB).
+by a page "<p>NAME AUTHORITY</p>". With --server-id its connection ids name it (QUIC-LB). With
+--tickets sessions can be resumed; what then comes before the handshake is complete is answered by
+"NAME early: line".
 """
 
 import argparse
@@ -13,7 +15,7 @@ from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import HeadersReceived
 from aioquic.quic import connection
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import ProtocolNegotiated, StreamDataReceived
+from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated, StreamDataReceived
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 # Server id and nonce are one block of AES; one byte is ahead of them.
@@ -23,16 +25,20 @@ BLOCK = 16
 class Server(QuicConnectionProtocol):
     name = ""
     http = None
+    complete = False
 
     def quic_event_received(self, event):
         if isinstance(event, ProtocolNegotiated) and event.alpn_protocol == "h3":
             self.http = H3Connection(self._quic)
+        if isinstance(event, HandshakeCompleted):
+            self.complete = True
         if self.http is not None:
             for request in self.http.handle_event(event):
                 if isinstance(request, HeadersReceived):
                     self.show_page(request)
         elif isinstance(event, StreamDataReceived) and event.data:
-            answer = self.name.encode() + b": " + event.data
+            when = b": " if self.complete else b" early: "
+            answer = self.name.encode() + when + event.data
             self._quic.send_stream_data(event.stream_id, answer, event.end_stream)
         self.transmit()
 
@@ -64,6 +70,8 @@ async def main():
     for required in ["--name", "--certificate", "--key", "--alpn"]:
         parser.add_argument(required, required=True)
     parser.add_argument("--retry", action="store_true")
+    parser.add_argument("--tickets", action="store_true")
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--lb-config", type=int)
     parser.add_argument("--lb-key", type=bytes.fromhex)
@@ -76,12 +84,18 @@ async def main():
         ids = RoutableIds(arguments.lb_config, arguments.lb_key, arguments.server_id)
         connection.os = ids
     Server.name = arguments.name
+    tickets = {}
+    resumption = {
+        "session_ticket_fetcher": lambda label: tickets.pop(label, None),
+        "session_ticket_handler": lambda ticket: tickets.update({ticket.ticket: ticket}),
+    }
     server = await serve(
-        "127.0.0.1",
+        arguments.host,
         arguments.port,
         configuration=configuration,
         create_protocol=Server,
         retry=arguments.retry,
+        **(resumption if arguments.tickets else {}),
     )
     print(server._transport.get_extra_info("sockname")[1], flush=True)
     await asyncio.Event().wait()

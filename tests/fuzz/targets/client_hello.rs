@@ -1,6 +1,6 @@
 //! Any bytes read alike however they are split, and what is accepted reads to tls-parser as to us.
 //!
-//! `cd tests/fuzz && cargo +nightly fuzz run client_hello`
+//! `cargo +nightly fuzz run --fuzz-dir tests/fuzz client_hello`
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! Any text is a configuration or a list of errors, each with a place in the text.
 //!
-//! `cd tests/fuzz && cargo +nightly fuzz run config`
+//! `cargo +nightly fuzz run --fuzz-dir tests/fuzz config`
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! Any operations on a table of flows: it does as the naive model.
 //!
-//! `cd tests/fuzz && cargo +nightly fuzz run flow_table`
+//! `cargo +nightly fuzz run --fuzz-dir tests/fuzz flow_table`
 
 #![no_main]
 

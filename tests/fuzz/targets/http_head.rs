@@ -1,6 +1,6 @@
 //! Once a head has been read to an answer, more bytes never change it.
 //!
-//! `cd tests/fuzz && cargo +nightly fuzz run http_head`
+//! `cargo +nightly fuzz run --fuzz-dir tests/fuzz http_head`
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! Whatever a client sends, its opening is read as what it sent, or not at all.
 //!
-//! `cd tests/fuzz && cargo +nightly fuzz run quic_initial`
+//! `cargo +nightly fuzz run --fuzz-dir tests/fuzz quic_initial`
 
 #![no_main]
 

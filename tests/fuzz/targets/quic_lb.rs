@@ -1,6 +1,6 @@
 //! Any routable connection id is read as it was made.
 //!
-//! `cd tests/fuzz && cargo +nightly fuzz run quic_lb`
+//! `cargo +nightly fuzz run --fuzz-dir tests/fuzz quic_lb`
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! Any routes and requests: compiled, they answer as the naive model does.
 //!
-//! `cd tests/fuzz && cargo +nightly fuzz run route`
+//! `cargo +nightly fuzz run --fuzz-dir tests/fuzz route`
 
 #![no_main]
 
