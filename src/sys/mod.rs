@@ -1,5 +1,6 @@
 //! System calls that tokio and socket2 lack. The only place where `unsafe` may stand.
 
+pub mod allocator;
 pub mod datagram;
 pub mod epoll;
 pub mod event;

@@ -30,6 +30,7 @@ mod hello_splits;
 mod hello_told;
 mod laboratory;
 mod many_checks;
+mod memory;
 mod obstructed;
 mod operator;
 mod picks;
