@@ -49,10 +49,8 @@ pub const PREREAD_DATAGRAMS: usize = 64;
 /// Sockets without a flow that a worker keeps to one backend for the next exchange.
 pub const LANES_RESTING: usize = 64;
 
-/// Batches that a worker reads from one socket to a backend before it looks at the others.
-pub const LANE_READS: usize = 4;
-
-/// Times that a worker looks at its UDP sockets before it looks at its sessions.
+/// Times that a worker looks at its UDP sockets before it looks at its sessions, and at what the
+/// operator wants.
 pub const DATAGRAM_TURNS: u32 = 4;
 
 /// Attempts that the access log's record of one connection has, the first.
