@@ -180,4 +180,9 @@ impl Process {
     pub fn ready(&self) -> bool {
         self.serving.load(Relaxed) && *self.phase.borrow() == Phase::Running
     }
+
+    /// Whether unfinished QUIC hellos hold more than they may.
+    pub fn holds_too_many_quic_hellos(&self) -> bool {
+        self.quic_hello_bytes.0.load(Relaxed) > self.max_hello_bytes.load(Relaxed)
+    }
 }

@@ -59,15 +59,18 @@ impl Door {
     }
 
     /// Takes what waits at the listening socket, as much as fits into the worker's buffers.
-    pub fn take(&mut self, gear: &mut Gear, batch: &mut Batch, now: Instant) {
-        match self.listening.receive(batch) {
-            Ok(arrivals) => arrivals.for_each(|arrival| self.arrive(gear, &arrival, now)),
-            // It is gone with being told: the socket works on.
-            Err(error) => tracing::debug!(listener = %self.listener.name, %error, "receiving"),
-        }
+    pub fn receive<'a>(
+        &mut self,
+        batch: &'a mut Batch,
+    ) -> Option<impl Iterator<Item = Arrival<'a>> + use<'a>> {
+        let received = self.listening.receive(batch);
+        // It is gone with being told: the socket works on.
+        let told = |error| tracing::debug!(listener = %self.listener.name, %error, "receiving");
+        received.map_err(told).ok()
     }
 
-    fn arrive(&mut self, gear: &mut Gear, arrival: &Arrival<'_>, now: Instant) {
+    /// Takes what came from one client in a row.
+    pub fn arrive(&mut self, gear: &mut Gear, arrival: &Arrival<'_>, now: Instant) {
         let local = arrival.local.unwrap_or_else(|| self.bound().ip());
         let key = Key::new(arrival.client, local);
         let each = self.listener.udp.per_packet

@@ -163,16 +163,25 @@ impl Loop {
     fn serve(&mut self, event: u64, now: Instant) {
         if event & DOOR != 0 {
             let index = usize::try_from(event & !DOOR).unwrap_or(usize::MAX);
-            if let Some(Some(door)) = self.doors.get_mut(index) {
-                door.take(&mut self.gear, &mut self.batch, now);
-                self.drops_due.get_or_insert(now + DROPS);
-            }
-            return;
+            return self.take(index, now);
         }
         let id = LaneId::from_event(event);
         let Some(lane) = self.gear.lanes.get_mut(id) else { return };
         if let Some(Some(door)) = self.doors.get_mut(lane.door) {
             door.answer(&mut self.gear, &mut self.batch, id, now);
+        }
+    }
+
+    fn take(&mut self, index: usize, now: Instant) {
+        let Loop { gear, batch, doors, .. } = self;
+        let Some(Some(door)) = doors.get_mut(index) else { return };
+        self.drops_due.get_or_insert(now + DROPS);
+        for arrival in door.receive(batch).into_iter().flatten() {
+            let Some(Some(door)) = doors.get_mut(index) else { return };
+            door.arrive(gear, &arrival, now);
+            if door.listener.reads_hello {
+                preread::keep_bound(doors, gear);
+            }
         }
     }
 
