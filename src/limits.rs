@@ -75,6 +75,10 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a listener that is to go takes what is waiting; under a flood it would never end.
 pub const RETIRE: Duration = Duration::from_millis(200);
 
+/// The share of `max_connections` that flows leave to sessions, where there are listeners for these:
+/// datagrams with forged addresses cost nothing, and must not keep connections out.
+pub const SESSIONS_SHARE: u32 = 8;
+
 /// Descriptors kept back from `max_connections: auto` for listeners, the admin server, logs and
 /// splice pipes; those of checks under way come to it.
 pub const RESERVED_DESCRIPTORS: u64 = 1024;

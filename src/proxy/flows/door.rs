@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::accept::Place as ProcessPlace;
 use super::super::account::Account;
 use super::super::session::{Refusal as Refused, route};
 use super::super::worker::Enrolled;
 use super::Gear;
 use super::cargo::{Cargo, reason};
-use super::flow::{Flow, Held, Stage};
+use super::flow::{Flow, FlowOfProcess, Held, Stage};
 use super::lanes::{LaneId, User};
 use crate::address::Address;
 use crate::balance::key::Tuple;
@@ -194,7 +193,7 @@ impl Door {
         };
         let mut tries = 1..ATTEMPTS_MAX;
         let process = loop {
-            if let Some(place) = ProcessPlace::take(&gear.worker.process) {
+            if let Some(place) = FlowOfProcess::take(&gear.worker.process) {
                 break place;
             }
             // What is given up, another worker may be the quicker one to take.
