@@ -49,10 +49,8 @@ pub const PREREAD_DATAGRAMS: usize = 64;
 /// Sockets without a flow that a worker keeps to one backend for the next exchange.
 pub const LANES_RESTING: usize = 64;
 
-/// Batches that a worker reads from one socket to a backend before it looks at the others.
-pub const LANE_READS: usize = 4;
-
-/// Times that a worker looks at its UDP sockets before it looks at its sessions.
+/// Times that a worker looks at its UDP sockets before it looks at its sessions, and at what the
+/// operator wants.
 pub const DATAGRAM_TURNS: u32 = 4;
 
 /// Attempts that the access log's record of one connection has, the first.
@@ -76,6 +74,10 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a listener that is to go takes what is waiting; under a flood it would never end.
 pub const RETIRE: Duration = Duration::from_millis(200);
+
+/// The share of `max_connections` that flows leave to sessions, where there are listeners for these:
+/// datagrams with forged addresses cost nothing, and must not keep connections out.
+pub const SESSIONS_SHARE: u32 = 8;
 
 /// Descriptors kept back from `max_connections: auto` for listeners, the admin server, logs and
 /// splice pipes; those of checks under way come to it.

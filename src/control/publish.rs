@@ -17,7 +17,7 @@ use crate::address::Address;
 use crate::config::{self, AccessLog, Config, MaxConnections, Protocol};
 use crate::flow::Limits;
 use crate::health::State;
-use crate::limits::{COMMANDS, READY_DESCRIPTORS_SHARE, RESERVED_DESCRIPTORS};
+use crate::limits::{COMMANDS, READY_DESCRIPTORS_SHARE, RESERVED_DESCRIPTORS, SESSIONS_SHARE};
 use crate::net::{datagram, listen};
 use crate::snapshot::{self, Backend, Entrance, ListenSocket, Pool, Snapshot};
 use crate::state::process::Command;
@@ -363,7 +363,9 @@ fn configure_access_log(process: &Process, config: &Config) {
 fn take_effect(process: &Process, snapshot: &Snapshot) {
     let ready = max_ready(process, snapshot);
     process.max_ready.store(ready, Relaxed);
-    process.max_sessions.store(max_sessions(snapshot, ready), Relaxed);
+    let most = max_sessions(snapshot, ready);
+    process.max_sessions.store(most, Relaxed);
+    process.max_flows.store(max_flows(snapshot, most), Relaxed);
     process.generation.store(snapshot.generation, Relaxed);
     // The same for all listeners.
     if let Some(entrance) = snapshot.listeners.first() {
@@ -395,6 +397,13 @@ fn max_ready(process: &Process, snapshot: &Snapshot) -> u32 {
         tracing::warn!(wanted, most, "`connect.ready` asks for more descriptors than it may have");
     }
     u32::try_from(wanted.min(most)).unwrap_or(u32::MAX)
+}
+
+/// How many of the sessions may be flows.
+fn max_flows(snapshot: &Snapshot, max_sessions: u32) -> u32 {
+    let mut protocols = snapshot.listeners.iter().map(|entrance| entrance.listener.protocol);
+    let tcp = protocols.any(|protocol| protocol == Protocol::Tcp);
+    if tcp { max_sessions - max_sessions / SESSIONS_SHARE } else { max_sessions }
 }
 
 /// A session needs two descriptors.

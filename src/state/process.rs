@@ -48,6 +48,10 @@ pub struct Process {
     pub max_hello_bytes: AtomicUsize,
     /// The bound on [`Process::sessions`]. Control writes.
     pub max_sessions: AtomicU32,
+    /// The flows among [`Process::sessions`]. Any worker writes, through a guard.
+    pub flows: Padded<AtomicU32>,
+    /// The bound on [`Process::flows`]. Control writes.
+    pub max_flows: AtomicU32,
     /// Connections kept ready, and attempts at them. Any worker writes, through a guard.
     pub ready: Padded<AtomicU32>,
     /// The bound on [`Process::ready`]. Control writes.
@@ -166,6 +170,8 @@ impl Process {
             quic_hello_bytes: Padded::default(),
             max_hello_bytes: AtomicUsize::new(usize::MAX),
             max_sessions: AtomicU32::new(u32::MAX),
+            flows: Padded::default(),
+            max_flows: AtomicU32::new(u32::MAX),
             ready: Padded::default(),
             max_ready: AtomicU32::new(u32::MAX),
             connections: Connections::default(),
@@ -179,5 +185,10 @@ impl Process {
     /// Listeners bound, first round of checks over, not leaving.
     pub fn ready(&self) -> bool {
         self.serving.load(Relaxed) && *self.phase.borrow() == Phase::Running
+    }
+
+    /// Whether unfinished QUIC hellos hold more than they may.
+    pub fn holds_too_many_quic_hellos(&self) -> bool {
+        self.quic_hello_bytes.0.load(Relaxed) > self.max_hello_bytes.load(Relaxed)
     }
 }

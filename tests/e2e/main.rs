@@ -61,6 +61,7 @@ mod timeouts;
 mod udp_addresses;
 mod udp_bursts;
 mod udp_failing;
+mod udp_floods;
 mod udp_flows;
 mod udp_garbage;
 mod udp_limits;

@@ -288,6 +288,40 @@ fn unfinished_hellos_are_bounded_and_the_oldest_go_first() {
     assert_eq!((edge.named.next(), edge.rest.next()), (None, None));
 }
 
+/// A flood at one listener leaves room for the hello that comes to another in two datagrams.
+#[test]
+fn unfinished_hellos_of_another_listener_go_first() {
+    let backend = UdpPeer::default();
+    let preread = "preread: { timeout: 60s, max_bytes: 16KiB, total_bytes: 64KiB }";
+    let listener = format!(
+        "bind: \"127.0.0.1:0\", protocol: udp, {preread}, routes: [{{ sni: {NAMES}, pool: pool }}]"
+    );
+    let pointsman = Pointsman::start(&format!(
+        "workers: 1\n\
+         shutdown: {{ grace: 0s }}\n\
+         listeners: {{ edge: {{ {listener} }}, flooded: {{ {listener} }} }}\n\
+         pools: {{ pool: {{ backends: [\"{}\"] }} }}\n",
+        backend.address()
+    ));
+    let (edge, flooded) = (pointsman.address("edge"), pointsman.address("flooded"));
+    let flood: Vec<_> = (0..100).map(|_| UdpPeer::default()).collect();
+    for (number, client) in (0..).zip(&flood) {
+        client.send(&flooded, &endless(number));
+    }
+    wait_until("the flood to be as much as may be", || {
+        pointsman.metrics().closed("flooded", "overload") > 0.0
+    });
+    let client = UdpPeer::default();
+    for file in FLIGHTS[0].0 {
+        client.send(&edge, &captured(file));
+        pointsman.wait_received();
+    }
+    for file in FLIGHTS[0].0 {
+        assert_eq!(backend.wait().0, captured(file));
+    }
+    assert_eq!(pointsman.metrics().closed("edge", "overload"), 0.0);
+}
+
 #[test]
 fn a_hello_has_as_many_bytes_as_it_may() {
     let edge = Edge::start(&["preread: { timeout: 60s, max_bytes: 4KiB }"], true);

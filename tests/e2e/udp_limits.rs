@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::{
-    Metrics, Pointsman, UdpBackend, UdpClient, one_udp_listener, pass, wait_until,
+    Backend, Metrics, Pointsman, Stream, UdpBackend, UdpClient, one_udp_listener, pass, wait_until,
 };
 
 const EDGE: (&str, &str) = ("listener", "edge");
@@ -166,6 +166,36 @@ fn beyond_what_the_process_may_have_is_overload() {
     assert_eq!(total(&metrics), 51.0);
     assert!(flows(&metrics) <= 12.0 && metrics.closed("edge", "overload") >= 39.0);
     assert_eq!(pointsman.backend(&backend.address())["state"], "up");
+}
+
+/// However many flows there are, connections find places: an eighth of all.
+#[test]
+fn flows_leave_places_to_connections() {
+    let (backend, echo) = (choosy(), Backend::echo());
+    let pointsman = Pointsman::start(&format!(
+        "workers: 1\n\
+         max_connections: 16\n\
+         listeners:\n\
+         \x20 edge: {{ bind: \"127.0.0.1:0\", protocol: udp, pool: flows }}\n\
+         \x20 tcp: {{ bind: \"127.0.0.1:0\", pool: sessions }}\n\
+         pools:\n\
+         \x20 flows: {{ backends: [\"{}\"] }}\n\
+         \x20 sessions: {{ backends: [\"{}\"], health: off }}\n",
+        backend.address(),
+        echo.address()
+    ));
+    let (edge, mut kept) = (pointsman.address("edge"), Vec::new());
+    flood(&edge, 30, &mut kept);
+    pointsman.wait_received();
+    let metrics = pointsman.metrics();
+    assert_eq!((flows(&metrics), metrics.closed("edge", "overload")), (14.0, 16.0));
+    let mut sessions = [(); 2].map(|()| pointsman.connect("tcp"));
+    for session in &mut sessions {
+        session.send(100);
+        session.receive(100);
+    }
+    // The bound of all is what it was.
+    Stream::expect_turned_away(&pointsman.address("tcp"));
 }
 
 /// A new flow is let in where only answered ones have descriptors: the idlest of them goes.

@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::accept::Place as ProcessPlace;
 use super::super::account::Account;
 use super::super::session::{Refusal as Refused, route};
 use super::super::worker::Enrolled;
 use super::Gear;
 use super::cargo::{Cargo, reason};
-use super::flow::{Flow, Held, Stage};
+use super::flow::{Flow, FlowOfProcess, Held, Stage};
 use super::lanes::{LaneId, User};
 use crate::address::Address;
 use crate::balance::key::Tuple;
@@ -59,15 +58,18 @@ impl Door {
     }
 
     /// Takes what waits at the listening socket, as much as fits into the worker's buffers.
-    pub fn take(&mut self, gear: &mut Gear, batch: &mut Batch, now: Instant) {
-        match self.listening.receive(batch) {
-            Ok(arrivals) => arrivals.for_each(|arrival| self.arrive(gear, &arrival, now)),
-            // It is gone with being told: the socket works on.
-            Err(error) => tracing::debug!(listener = %self.listener.name, %error, "receiving"),
-        }
+    pub fn receive<'a>(
+        &mut self,
+        batch: &'a mut Batch,
+    ) -> Option<impl Iterator<Item = Arrival<'a>> + use<'a>> {
+        let received = self.listening.receive(batch);
+        // It is gone with being told: the socket works on.
+        let told = |error| tracing::debug!(listener = %self.listener.name, %error, "receiving");
+        received.map_err(told).ok()
     }
 
-    fn arrive(&mut self, gear: &mut Gear, arrival: &Arrival<'_>, now: Instant) {
+    /// Takes what came from one client in a row.
+    pub fn arrive(&mut self, gear: &mut Gear, arrival: &Arrival<'_>, now: Instant) {
         let local = arrival.local.unwrap_or_else(|| self.bound().ip());
         let key = Key::new(arrival.client, local);
         let each = self.listener.udp.per_packet
@@ -191,7 +193,7 @@ impl Door {
         };
         let mut tries = 1..ATTEMPTS_MAX;
         let process = loop {
-            if let Some(place) = ProcessPlace::take(&gear.worker.process) {
+            if let Some(place) = FlowOfProcess::take(&gear.worker.process) {
                 break place;
             }
             // What is given up, another worker may be the quicker one to take.

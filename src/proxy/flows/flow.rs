@@ -1,6 +1,7 @@
 //! One flow: what it holds while it lives, and how it ends.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::super::accept::Place as ProcessPlace;
@@ -9,7 +10,7 @@ use super::super::place::Place;
 use super::super::worker::Enrolled;
 use super::hello::Hello;
 use super::lanes::{Lane, LaneId};
-use crate::state::{Asked, Direction, FlowPlace, SourcePlace};
+use crate::state::{Asked, Direction, FlowPlace, Process, SourcePlace};
 use crate::wire::quic::ConnectionId;
 
 /// A flow. Its account is closed, and its places are given back, when it is dropped.
@@ -31,7 +32,29 @@ pub(super) struct Flow {
 
 /// What it counts against: the worker's roll, its listener, the process, and its source where those
 /// have limits.
-pub(super) type Held = (Enrolled, FlowPlace, ProcessPlace, Option<Box<SourcePlace>>);
+pub(super) type Held = (Enrolled, FlowPlace, FlowOfProcess, Option<Box<SourcePlace>>);
+
+/// One of the sessions that the process may have, and of the flows among them.
+pub(super) struct FlowOfProcess {
+    process: Arc<Process>,
+    _session: ProcessPlace,
+}
+
+impl FlowOfProcess {
+    /// One more, if there may be one.
+    pub fn take(process: &Arc<Process>) -> Option<Self> {
+        let session = ProcessPlace::take(process)?;
+        let before = process.flows.0.fetch_add(1, Relaxed);
+        let place = FlowOfProcess { process: process.clone(), _session: session };
+        (before < process.max_flows.load(Relaxed)).then_some(place)
+    }
+}
+
+impl Drop for FlowOfProcess {
+    fn drop(&mut self) {
+        self.process.flows.0.fetch_sub(1, Relaxed);
+    }
+}
 
 /// How far it has come.
 pub(super) enum Stage {

@@ -121,6 +121,7 @@ impl Loop {
         let far = || tokio::time::Instant::now() + Duration::from_secs(3600);
         let mut events = Events::default();
         let mut timer = pin!(sleep_until(far()));
+        let mut is_behind = false;
         loop {
             if let Some(due) = self.due()
                 && due < timer.deadline().into_std()
@@ -129,50 +130,58 @@ impl Loop {
             }
             tokio::select! {
                 biased;
-                ready = watch.readable() => match ready {
+                // First, since in a flood the sockets always have something.
+                () = worker.flows.news.notified() => self.hear(&worker.flows),
+                () = worker.roll.ordered() => self.each_door(|door, gear| door.end_ordered(gear)),
+                () = tokio::task::yield_now(), if is_behind => {}
+                ready = watch.readable(), if !is_behind => match ready {
                     // Before the sockets are looked at: what comes then is a new event.
                     Ok(mut guard) => guard.clear_ready(),
                     Err(_) => return, // the runtime is ending
                 },
-                () = worker.flows.news.notified() => self.hear(&worker.flows),
-                () = worker.roll.ordered() => self.each_door(|door, gear| door.end_ordered(gear)),
                 () = timer.as_mut() => timer.as_mut().reset(far()),
             }
-            self.turn(&mut events).await;
+            is_behind = self.turn(&mut events);
         }
     }
 
-    /// Serves the sockets until nothing waits at any.
-    async fn turn(&mut self, events: &mut Events) {
-        for turns in 1_u32.. {
-            let watch = self.watch.clone();
+    /// Serves the sockets until nothing waits at any, or it is the others' turn: then true.
+    fn turn(&mut self, events: &mut Events) -> bool {
+        for _ in 0..DATAGRAM_TURNS {
             // Only a signal keeps it from being told, and then it is told again.
-            let Ok(ready) = watch.get_ref().wait(events) else { continue };
+            let Ok(ready) = self.watch.clone().get_ref().wait(events) else { continue };
             let (now, none) = (Instant::now(), ready.len() == 0);
             ready.for_each(|event| self.serve(event, now));
             self.expire(now);
             if none {
-                return;
-            }
-            if turns.is_multiple_of(DATAGRAM_TURNS) {
-                tokio::task::yield_now().await;
+                return false;
             }
         }
+        true
     }
 
     fn serve(&mut self, event: u64, now: Instant) {
         if event & DOOR != 0 {
             let index = usize::try_from(event & !DOOR).unwrap_or(usize::MAX);
-            if let Some(Some(door)) = self.doors.get_mut(index) {
-                door.take(&mut self.gear, &mut self.batch, now);
-                self.drops_due.get_or_insert(now + DROPS);
-            }
-            return;
+            return self.take(index, now);
         }
         let id = LaneId::from_event(event);
         let Some(lane) = self.gear.lanes.get_mut(id) else { return };
         if let Some(Some(door)) = self.doors.get_mut(lane.door) {
             door.answer(&mut self.gear, &mut self.batch, id, now);
+        }
+    }
+
+    fn take(&mut self, index: usize, now: Instant) {
+        let Loop { gear, batch, doors, .. } = self;
+        let Some(Some(door)) = doors.get_mut(index) else { return };
+        self.drops_due.get_or_insert(now + DROPS);
+        for arrival in door.receive(batch).into_iter().flatten() {
+            let Some(Some(door)) = doors.get_mut(index) else { return };
+            door.arrive(gear, &arrival, now);
+            if door.listener.reads_hello {
+                preread::keep_bound(doors, gear);
+            }
         }
     }
 

@@ -133,7 +133,8 @@ impl Door {
         let answer = hello.read(cargo.first());
         let is_first = hello.count() == 1;
         match answer {
-            Answer::NeedMore => self.keep_bound(gear),
+            // Together they may hold too much by now: see `keep_bound`.
+            Answer::NeedMore => {}
             Answer::Hello(found) => {
                 flow.quic = true;
                 flow.asked = Some(Arc::new(Asked {
@@ -217,19 +218,31 @@ impl Door {
         self.dropped(gear, DropReason::Preread, count);
     }
 
-    /// Ends the oldest unfinished hello here until all of the process hold no more than they may.
-    fn keep_bound(&mut self, gear: &mut Gear) {
-        while let Some(&(_, oldest)) = self.unread.front() {
-            let flow = self.table.get_mut(oldest);
-            if let Some(Stage::Preread(hello)) = flow.map(|flow| &mut flow.stage)
-                && !hello.gives_way()
+    /// When the oldest unfinished hello here began.
+    fn oldest_hello(&mut self) -> Option<Instant> {
+        while let Some(&(_, id)) = self.unread.front() {
+            if let Some(flow) = self.table.get(id)
+                && let Stage::Preread(_) = &flow.stage
             {
-                return;
+                return Some(flow.account.started());
             }
-            // One that is complete by now is no flow of this kind any more.
+            // It is complete by now, or has ended.
             self.unread.pop_front();
-            self.give_up_reading(gear, oldest, Termination::Overload);
         }
+        None
+    }
+
+    /// Ends that one if all of the process hold more than they may; false if they do not.
+    fn gives_way(&mut self, gear: &mut Gear) -> bool {
+        let Some(&(_, oldest)) = self.unread.front() else { return false };
+        let flow = self.table.get_mut(oldest);
+        let Some(Stage::Preread(hello)) = flow.map(|flow| &mut flow.stage) else { return false };
+        if !hello.gives_way() {
+            return false;
+        }
+        self.unread.pop_front();
+        self.give_up_reading(gear, oldest, Termination::Overload);
+        true
     }
 
     /// Learns the connection id that the backend has chosen, from its handshake packets.
@@ -247,6 +260,19 @@ impl Door {
         let (ids, backend) = (&gear.worker.process.connections, way.place.lease.backend());
         ids.learn(&self.listener.state, connection, backend, flow.asked.as_ref(), now);
         flow.connection = ConnectionId::new(connection);
+    }
+}
+
+/// Ends the oldest unfinished hellos of the worker until all of the process hold no more than they
+/// may. Those of all doors: else a flood of one would leave no room for a hello at another.
+pub(super) fn keep_bound(doors: &mut [Option<Door>], gear: &mut Gear) {
+    while gear.worker.process.holds_too_many_quic_hellos() {
+        let open = doors.iter_mut().flatten();
+        let begun = open.filter_map(|door| Some((door.oldest_hello()?, door)));
+        let Some((_, door)) = begun.min_by_key(|(begun, _)| *begun) else { return };
+        if !door.gives_way(gear) {
+            return;
+        }
     }
 }
 
