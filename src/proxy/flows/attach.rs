@@ -121,16 +121,20 @@ impl Door {
             Use::Exchange => gear.lanes.borrow(door, id, backend),
             Use::SendOnly => gear.lanes.join(door, backend),
         };
-        for _ in 1..ATTEMPTS_MAX {
+        for attempt in 1..ATTEMPTS_MAX {
             let error = match open(gear) {
                 Err(error) if is_shortage(&error) || is_of_ports(&error) => error,
                 opened => return opened,
             };
-            // Whoever is least missed gives up a descriptor and a port, of which another worker may
-            // be the quicker one to take it.
+            // Whoever is least missed gives up a descriptor and a port. Another worker may be the
+            // quicker one to take it; if it is again and again, there have to be enough for both.
             let meanwhile = "no socket for a flow: those least missed make room";
             gear.worker.warn_of_shortage(&self.listener.name, &error, meanwhile);
-            let most = if is_of_ports(&error) { PORTS_GIVEN_UP } else { 1 };
+            let most = match attempt {
+                _ if is_of_ports(&error) => PORTS_GIVEN_UP,
+                ..=4 => 1,
+                _ => PORTS_GIVEN_UP.min(1 << (attempt - 4)),
+            };
             let mut gives_up = || self.evict(gear, Some(id), Termination::Overload);
             if (0..most).take_while(|_| gives_up()).count() == 0 {
                 return Err(error);
