@@ -3,48 +3,12 @@
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
 
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Pointsman, Stream, UdpBackend, wait_until};
+use crate::harness::{Backend, Flood, Pointsman, Stream, UdpBackend, wait_until};
 
 const FLOODERS: usize = 3;
-
-/// Sends datagrams as fast as the machine can, until it is dropped.
-struct Flood {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Flood {
-    fn start(address: &str) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let flooder = |_| {
-            let (address, stop) = (address.to_owned(), stop.clone());
-            std::thread::spawn(move || {
-                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                while !stop.load(Relaxed) {
-                    // Towards the end it is refused.
-                    let _lost = socket.send_to(b"flood", &address);
-                }
-            })
-        };
-        Flood { threads: (0..FLOODERS).map(flooder).collect(), stop }
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        for thread in self.threads.drain(..) {
-            let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking(), "the flood failed");
-        }
-    }
-}
 
 /// `edge` echoes by TCP. Each datagram to `flooded` is a flow whose backend refuses it: that costs
 /// the worker many times what it costs the flood, and what waits for it would keep it busy even if
@@ -80,7 +44,7 @@ impl Peers {
 
 /// A flood that has become too much.
 fn flood(pointsman: &Pointsman) -> Flood {
-    let flood = Flood::start(&pointsman.address("flooded"));
+    let flood = Flood::of_datagrams(&pointsman.address("flooded"), FLOODERS);
     wait_until("the worker to be behind", || {
         let lost = [("listener", "flooded"), ("reason", "receive_buffer")];
         pointsman.metrics().value("pointsman_udp_dropped_total", &lost) > 0.0

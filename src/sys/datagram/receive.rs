@@ -111,8 +111,8 @@ impl Batch {
             }
             control.receive(header);
         }
-        // SAFETY: each of the `most` headers points to a name, a slot and a control buffer of its own, all alive
-        // and of the lengths said, and to nothing else.
+        // SAFETY: each of the `most` headers points to a name, a slot and a control buffer of its
+        // own, all alive and of the lengths said, and to nothing else.
         let count = unsafe {
             libc::recvmmsg(
                 socket,

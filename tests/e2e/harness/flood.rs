@@ -1,5 +1,6 @@
-//! Clients that connect and reset, as fast as the machine can.
+//! Clients that send as fast as the machine can.
 
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -9,7 +10,7 @@ use socket2::{Socket, Type};
 
 use super::stream::socket_address;
 
-/// Goes on until it is dropped.
+/// Goes on until it is dropped, whether anybody listens there or not.
 #[derive(Debug)]
 pub struct Flood {
     stop: Arc<AtomicBool>,
@@ -17,18 +18,39 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// So many threads flood `address`, whether anybody listens there or not.
+    /// So many threads connect to `address` and reset.
     pub fn start(address: &str, threads: usize) -> Self {
-        let (address, stop) = (socket_address(address), Arc::new(AtomicBool::new(false)));
+        let address = socket_address(address);
+        Self::of(threads, || {
+            let address = address.clone();
+            move || {
+                let kind = Type::STREAM.nonblocking();
+                let socket = Socket::new(address.domain(), kind, None).unwrap();
+                // It is under way, or refused: both are fine.
+                let _under_way = socket.connect(&address);
+                socket.set_linger(Some(Duration::ZERO)).unwrap();
+            }
+        })
+    }
+
+    /// So many threads, each with a socket, send datagrams to `address`.
+    pub fn of_datagrams(address: &str, threads: usize) -> Self {
+        Self::of(threads, || {
+            let (address, socket) = (address.to_owned(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            move || {
+                // Refused when the listener is gone.
+                let _lost = socket.send_to(b"flood", &address);
+            }
+        })
+    }
+
+    fn of<Act: Fn() + Send + 'static>(threads: usize, act: impl Fn() -> Act) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
         let client = |_| {
-            let (address, stop) = (address.clone(), stop.clone());
+            let (act, stop) = (act(), stop.clone());
             std::thread::spawn(move || {
                 while !stop.load(Relaxed) {
-                    let kind = Type::STREAM.nonblocking();
-                    let socket = Socket::new(address.domain(), kind, None).unwrap();
-                    // It is under way, or refused: both are fine.
-                    let _under_way = socket.connect(&address);
-                    socket.set_linger(Some(Duration::ZERO)).unwrap();
+                    act();
                 }
             })
         };
