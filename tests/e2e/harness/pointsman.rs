@@ -59,18 +59,14 @@ impl Pointsman {
         Pointsman { directory, child }
     }
 
-    /// Waits until it is ready. What it has to work for that is no waiting: without optimization the
-    /// largest of tables takes seconds of a processor.
+    /// Waits until it is ready.
     #[track_caller]
     pub fn wait_ready(&mut self) {
-        let begun = Instant::now();
-        while !self.ready() {
+        wait_until("/readyz", || {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "it ended with {ended:?}");
-            let (waited, worked) = (begun.elapsed(), self.cpu_time());
-            assert!(waited < PATIENCE + worked, "not ready after {waited:?}, {worked:?} of work");
-            pass(Duration::from_millis(2));
-        }
+            self.ready()
+        });
     }
 
     /// Its process.
