@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-use crate::harness::{Backend, Pointsman, Stream, fresh_directory, one_listener, wait_for};
+use crate::harness::{
+    Backend, Pointsman, Stream, UdpBackend, UdpClient, fresh_directory, one_listener,
+    one_udp_listener, wait_for,
+};
 
 const CLIENTS: usize = 64;
 const BYTES: u64 = 100;
@@ -33,7 +36,7 @@ fn of_a_short_connection() {
             client.expect_end();
         }
     };
-    expect_at_most(17.0, &backend, 50, connect);
+    expect_at_most(17.0, &to_backend(&backend), 50, connect);
 }
 
 #[test]
@@ -46,14 +49,34 @@ fn of_a_request_on_a_kept_connection() {
             client.receive(BYTES);
         }
     };
-    expect_at_most(4.1, &backend, 100, request);
+    expect_at_most(4.1, &to_backend(&backend), 100, request);
+}
+
+/// Questions and answers of different flows are received and sent together.
+#[test]
+fn of_a_datagram_and_its_answer() {
+    let backend = UdpBackend::mirror();
+    let ask = |edge: &str, times: usize| {
+        let client = UdpClient::to(edge);
+        for _ in 0..times {
+            client.send([7; BYTES as usize]);
+            assert_eq!(client.receive(), [7; BYTES as usize]);
+        }
+    };
+    // A flow would go on until it is idle.
+    let yaml = one_udp_listener("", &[&backend], "");
+    expect_at_most(3.0, &format!("shutdown: {{ grace: 0s }}\n{yaml}"), 100, ask);
+}
+
+fn to_backend(backend: &Backend) -> String {
+    one_listener("", &[&backend.address()], "")
 }
 
 /// Every client does something once, then in another process `times` more: the difference is what
 /// that costs, without start and end of process and client.
-fn expect_at_most(bound: f64, backend: &Backend, times: usize, client: fn(&str, usize)) {
-    let once = calls(backend, |edge| client(edge, 1));
-    let more = calls(backend, |edge| client(edge, 1 + times));
+fn expect_at_most(bound: f64, yaml: &str, times: usize, client: fn(&str, usize)) {
+    let once = calls(yaml, |edge| client(edge, 1));
+    let more = calls(yaml, |edge| client(edge, 1 + times));
     let each = |(name, count): (&String, &u64)| {
         let before = once.get(name).copied().unwrap_or_default();
         let each = (*count as f64 - before as f64) / (CLIENTS * times) as f64;
@@ -68,13 +91,12 @@ fn expect_at_most(bound: f64, backend: &Backend, times: usize, client: fn(&str, 
 }
 
 /// The calls by name of a process whose clients, all at once, do this.
-fn calls(backend: &Backend, client: impl Fn(&str) + Sync) -> BTreeMap<String, u64> {
+fn calls(yaml: &str, client: impl Fn(&str) + Sync) -> BTreeMap<String, u64> {
     let directory = fresh_directory();
     let summary = directory.join("summary");
     let mut strace = Command::new("strace");
     // As a grandchild, strace leaves the process to be the test's child.
     strace.args(["-D", "-f", "-c", "-o"]).arg(&summary).arg(env!("CARGO_BIN_EXE_pointsman"));
-    let yaml = one_listener("", &[&backend.address()], "");
     let mut pointsman =
         Pointsman::spawn_by(strace, &format!("workers: 1\naccess_log: off\n{yaml}"));
     pointsman.wait_ready();

@@ -91,6 +91,63 @@ fn bursts_of_many_clients_are_not_mixed_up() {
     assert_eq!(pointsman.metrics().active("edge"), 20.0);
 }
 
+/// Answers that are all there at once, of listeners of both families, one of them too large for its
+/// client.
+#[test]
+fn answers_that_come_together_reach_their_clients() {
+    let backend = UdpBackend::serving("[::1]:0", true, |_, _, _| {});
+    let yaml = format!(
+        "workers: 1
+listeners:
+  four: {{ bind: '127.0.0.1:0', protocol: udp, pool: pool }}
+  six: {{ bind: '[::1]:0', protocol: udp, pool: pool }}
+pools:
+  pool: {{ backends: ['{}'] }}
+",
+        backend.address()
+    );
+    let pointsman = Pointsman::start(&yaml);
+    let clients: Vec<_> = ["four", "six", "four", "four", "six"]
+        .into_iter()
+        .cycle()
+        .take(90)
+        .map(|name| UdpClient::to(&pointsman.address(name)))
+        .collect();
+    clients.iter().enumerate().for_each(|(index, client)| client.send(index.to_be_bytes()));
+    wait_until("the questions", || backend.count() == clients.len());
+    let questions = backend.received();
+    for round in 0..20 {
+        // It is an IPv4 client.
+        let too_large = round * 5 % clients.len();
+        let answer = |index: usize| match index == too_large && round % 2 == 1 {
+            true => vec![0; LARGEST + 20],
+            false => datagram(index * 100 + round, index * 13 % 1500),
+        };
+        pointsman.freeze();
+        for question in &questions {
+            let index = usize::from_be_bytes(question.bytes.as_slice().try_into().unwrap());
+            backend.send(&answer(index), question.from);
+        }
+        pointsman.signal(Signal::CONT);
+        for (index, client) in clients.iter().enumerate() {
+            if answer(index).len() <= LARGEST {
+                assert!(client.receive() == answer(index), "answer {index} of round {round}");
+            }
+        }
+    }
+    let lost =
+        |metrics: &Metrics, name| metrics.sum("pointsman_udp_dropped_total", ("listener", name));
+    pointsman.expect_count(10.0, |metrics| lost(metrics, "four"));
+    pointsman.expect_count(20.0 * clients.len() as f64 - 10.0, |metrics| {
+        let sent = |name| {
+            let labels = [("listener", name), ("direction", "out")];
+            metrics.value("pointsman_udp_datagrams_total", &labels)
+        };
+        sent("four") + sent("six")
+    });
+    assert_eq!(lost(&pointsman.metrics(), "six"), 0.0);
+}
+
 /// More than IPv4 carries can come by IPv6: it is dropped, and counted, and nothing else is.
 #[test]
 fn what_is_too_large_for_the_other_side_is_counted() {

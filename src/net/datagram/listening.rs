@@ -33,6 +33,17 @@ pub struct Arrival<'a> {
     pub train: Train<'a>,
 }
 
+/// A datagram for a client.
+#[derive(Clone, Copy)]
+pub struct Reply<'a> {
+    /// The client.
+    pub client: SocketAddr,
+    /// The address that it has used, as of [`Arrival::local`].
+    pub local: Option<IpAddr>,
+    /// The payload.
+    pub datagram: &'a [u8],
+}
+
 impl Listening {
     /// Takes a bound socket over, whose options are as [`super::bind::bind`] sets them.
     ///
@@ -92,6 +103,19 @@ impl Listening {
         train.send(|parts, segment| self.send(name, local, parts, segment))
     }
 
+    /// Sends datagrams of one client each, in this order, by as few system calls as it takes.
+    /// Returns what came of each, with errors as of [`Listening::send_to`].
+    pub fn send_many(&self, replies: &[Reply<'_>]) -> Vec<io::Result<()>> {
+        let datagrams: Vec<_> = replies
+            .iter()
+            .map(|reply| {
+                let how = self.how(self.name(reply.client), reply.local, None);
+                (IoSlice::new(reply.datagram), how)
+            })
+            .collect();
+        sys::datagram::send::send_many(&self.fd, &datagrams)
+    }
+
     fn send(
         &self,
         to: SocketAddr,
@@ -99,9 +123,13 @@ impl Listening {
         parts: &[IoSlice<'_>],
         segment: Option<u16>,
     ) -> io::Result<()> {
+        sys::datagram::send::send(&self.fd, parts, self.how(to, local, segment))
+    }
+
+    fn how(&self, to: SocketAddr, local: Option<IpAddr>, segment: Option<u16>) -> How {
         // A specific address needs no naming, which costs the kernel a look at it.
         let from = local.filter(|_| self.wildcard).map(|ip| self.of_family(ip));
-        sys::datagram::send::send(&self.fd, parts, How { to: Some(to), from, segment })
+        How { to: Some(to), from, segment }
     }
 
     /// As the socket's family has it: on IPv6 sockets, IPv4 is mapped.

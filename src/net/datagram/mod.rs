@@ -3,6 +3,7 @@
 //! ```text
 //! client → Listening::receive → Arrival { client, local, train } → Upstream::send_train → backend
 //! client ← Listening::send_train ← Train ← Upstream::receive ← backend
+//! client ← Listening::send_many ← Reply ← Upstream::receive_single ← backend
 //! ```
 //!
 //! A [`Batch`] of a worker holds what the last receive brought, as [`Train`]s: one datagram each
@@ -17,7 +18,7 @@ mod upstream;
 #[cfg(test)]
 mod tests;
 
-pub use listening::{Arrival, Listening};
+pub use listening::{Arrival, Listening, Reply};
 pub use train::{Train, Trains};
 pub use trouble::Trouble;
 pub use upstream::Upstream;

@@ -1,7 +1,7 @@
 //! Datagrams through both sockets, on loopback.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -183,6 +183,53 @@ fn a_reply_leaves_from_the_address_the_client_used() {
         assert_eq!(receive(&client), (b"answer".to_vec(), used), "{listen}");
         listening.send_train(arrival.client, arrival.local, &arrival.train).unwrap();
         assert_eq!(receive(&client), (b"question".to_vec(), used), "{listen}");
+    }
+}
+
+/// More than a system call takes, to clients of both families, one among them too large for it.
+#[test]
+fn replies_to_many_clients_are_sent_together() {
+    for (listen, used) in [
+        ("127.0.0.1:0", &["127.0.0.1"][..]),
+        ("0.0.0.0:0", &["127.0.0.1", "127.0.0.2"]),
+        ("[::]:0", &["127.0.0.1", "127.0.0.2", "::1"]),
+    ] {
+        let (listening, port) = listening(listen);
+        for count in [0, 1, 2, 31, 32, 33, 100] {
+            let too_large = vec![0; 65_528];
+            let sent = datagrams(&(0..count).map(|index| index * 17).collect::<Vec<_>>());
+            let addresses = || used.iter().map(|ip| ip.parse::<IpAddr>().unwrap()).cycle();
+            let clients: Vec<_> = addresses()
+                .take(count)
+                .map(|ip| {
+                    let client = socket(&SocketAddr::new(ip, 0).to_string());
+                    client.connect((ip, port)).unwrap();
+                    client
+                })
+                .collect();
+            for broken in [None, Some(0), Some(1), Some(count / 2), count.checked_sub(1)] {
+                let replies: Vec<_> = sent
+                    .iter()
+                    .zip(&clients)
+                    .zip(addresses())
+                    .enumerate()
+                    .map(|(index, ((datagram, client), ip))| Reply {
+                        client: client.local_addr().unwrap(),
+                        local: Some(ip),
+                        datagram: if broken == Some(index) { &too_large } else { datagram },
+                    })
+                    .collect();
+                let outcomes = listening.send_many(&replies);
+                assert_eq!(outcomes.len(), count);
+                for (index, (client, outcome)) in clients.iter().zip(&outcomes).enumerate() {
+                    match outcome {
+                        Ok(()) => assert!(receive(client).0 == sent[index]),
+                        Err(error) => assert_eq!(Trouble::of(error), Trouble::TooLarge),
+                    }
+                    assert_eq!(outcome.is_err(), broken == Some(index), "{index} of {count}");
+                }
+            }
+        }
     }
 }
 

@@ -62,16 +62,29 @@ impl Upstream {
         &mut self,
         batch: &'a mut Batch,
     ) -> io::Result<impl Iterator<Item = Train<'a>> + use<'a>> {
-        let received = if self.bursts {
-            batch.receive_many(&self.fd, false, self.expected.most())
-        } else {
-            batch.receive(&self.fd)
-        };
-        self.heard(received)?;
         if self.bursts {
+            self.heard(batch.receive_many(&self.fd, false, self.expected.most()))?;
             self.expected.learn(batch.messages().len());
+        } else {
+            batch.clear();
+            self.receive_single(batch)?;
         }
         Ok(Trains::of(batch).map(|(_, train)| train))
+    }
+
+    /// Whether [`Upstream::receive_single`] may be used.
+    pub fn expects_singles(&self) -> bool {
+        !self.bursts
+    }
+
+    /// Takes one datagram into the slot of `batch` behind what is there, which must not be full.
+    /// Not for a socket that expects bursts.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Upstream::receive`].
+    pub fn receive_single(&self, batch: &mut Batch) -> io::Result<()> {
+        self.heard(batch.receive(&self.fd))
     }
 
     /// Sends one datagram.

@@ -58,7 +58,8 @@ impl<'a> Cargo<'a> {
         self.outcome(sent)
     }
 
-    fn outcome(&self, sent: io::Result<usize>) -> Result<Sent, Trouble> {
+    /// What came of it when so many of its datagrams were sent.
+    pub fn outcome(&self, sent: io::Result<usize>) -> Result<Sent, Trouble> {
         let sent = sent.map_err(|error| Trouble::of(&error))?;
         let sent = u32::try_from(sent).unwrap_or(u32::MAX);
         let lost = self.count().saturating_sub(sent);

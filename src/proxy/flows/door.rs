@@ -11,7 +11,7 @@ use super::super::worker::Enrolled;
 use super::Gear;
 use super::cargo::{Cargo, reason};
 use super::flow::{Flow, FlowOfProcess, Held, Stage};
-use super::lanes::{LaneId, User};
+
 use crate::address::Address;
 use crate::balance::key::Tuple;
 use crate::config::Protocol;
@@ -29,7 +29,7 @@ pub(super) struct Door {
     pub listener: Arc<Listener>,
     pub index: usize,
     pub table: Table<Flow>,
-    listening: Listening,
+    pub(super) listening: Listening,
     /// Flows whose hello is not complete, with when it must be, the oldest first.
     pub(super) unread: VecDeque<(Instant, FlowId)>,
     /// Flows that try a backend that is ejected, with when it has to have refused them.
@@ -291,64 +291,6 @@ impl Door {
             self.table.detach(id);
         } else if udp.per_packet && udp.responses == Some(0) {
             self.end(gear, id, Termination::Requests);
-        }
-    }
-
-    /// Takes what waits at a socket to a backend, and answers the client. What does not fit into
-    /// the worker's buffers is reported again.
-    pub fn answer(&mut self, gear: &mut Gear, batch: &mut Batch, lane_id: LaneId, now: Instant) {
-        let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
-        let user = lane.user;
-        match lane.upstream.receive(batch) {
-            Ok(trains) => {
-                for train in trains {
-                    self.hand_back(gear, user, Cargo::Several(train), now);
-                }
-                gear.lanes.received(lane_id);
-                if user == User::Resting {
-                    gear.lanes.strayed(lane_id);
-                }
-            }
-            Err(error) => match Trouble::of(&error) {
-                trouble @ (Trouble::Refused | Trouble::Unreachable) => {
-                    self.refused(gear, lane_id, trouble);
-                }
-                // What was told is gone: the socket works on.
-                Trouble::TryAgain | Trouble::TooLarge | Trouble::Other => {}
-            },
-        }
-    }
-
-    fn hand_back(&mut self, gear: &mut Gear, user: User, cargo: Cargo<'_>, now: Instant) {
-        let User::Flow(id) = user else {
-            return self.dropped(gear, DropReason::Unexpected, cargo.count());
-        };
-        let Some(key) = self.table.flow(id).map(|flow| flow.key) else {
-            return self.dropped(gear, DropReason::Unexpected, cargo.count());
-        };
-        self.learn(gear, id, cargo, now);
-        let sent = cargo.send_back(&self.listening, key.client(), key.local());
-        self.table.answered(id, now);
-        let Some(flow) = self.table.get_mut(id) else { return };
-        flow.answered(now);
-        match sent {
-            Ok(sent) => {
-                flow.passed(Direction::Out, sent.count, sent.bytes);
-                flow.responses = flow.responses.saturating_add(sent.lost);
-                self.dropped(gear, DropReason::SendBuffer, sent.lost);
-            }
-            Err(trouble) => {
-                flow.responses = flow.responses.saturating_add(cargo.count());
-                self.dropped(gear, reason(trouble), cargo.count());
-            }
-        }
-        let Some(flow) = self.table.get(id) else { return };
-        let udp = self.listener.udp;
-        let asked = udp.requests.is_none_or(|most| flow.requests >= most);
-        let expected = |most: u32| u64::from(most) * u64::from(flow.requests);
-        let all = |most| u64::from(flow.responses) >= expected(most);
-        if asked && udp.responses.is_some_and(all) {
-            self.end(gear, id, Termination::Responses);
         }
     }
 

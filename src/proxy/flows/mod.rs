@@ -10,6 +10,7 @@
 //! their last datagrams. Where a datagram goes is decided while it is in the buffers that all
 //! share; only those of an unfinished QUIC hello are kept.
 
+mod answers;
 mod attach;
 mod cargo;
 mod door;
@@ -29,11 +30,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 
+use self::answers::Answers;
 use self::door::Door;
 use self::lanes::{LaneId, Lanes};
 use super::worker::Worker;
 use crate::limits::DATAGRAM_TURNS;
-use crate::net::datagram::{Batch, Listening};
+use crate::net::datagram::Listening;
 use crate::snapshot::{ListenSocket, Listener};
 use crate::state::Termination;
 use crate::sys::epoll::{Epoll, Events};
@@ -102,7 +104,7 @@ struct Loop {
     watch: Rc<Watch>,
     gear: Gear,
     /// What is received, before it is sent on.
-    batch: Batch,
+    answers: Answers,
     doors: Vec<Option<Door>>,
     /// When drops of the kernel are to be counted, if datagrams have come.
     drops_due: Option<Instant>,
@@ -113,7 +115,7 @@ impl Loop {
         let watch = Rc::new(Epoll::new()?.register()?);
         let lanes = Lanes::new(watch.clone());
         let gear = Gear { worker: worker.clone(), lanes, closing: false };
-        Ok(Loop { watch, gear, batch: Batch::default(), doors: Vec::new(), drops_due: None })
+        Ok(Loop { watch, gear, answers: Answers::default(), doors: Vec::new(), drops_due: None })
     }
 
     async fn run(mut self, worker: Rc<Worker>) {
@@ -152,6 +154,7 @@ impl Loop {
             let Ok(ready) = self.watch.clone().get_ref().wait(events) else { continue };
             let (now, none) = (Instant::now(), ready.len() == 0);
             ready.for_each(|event| self.serve(event, now));
+            self.hand_back(now);
             self.expire(now);
             if none {
                 return false;
@@ -167,13 +170,28 @@ impl Loop {
         }
         let id = LaneId::from_event(event);
         let Some(lane) = self.gear.lanes.get_mut(id) else { return };
-        if let Some(Some(door)) = self.doors.get_mut(lane.door) {
-            door.answer(&mut self.gear, &mut self.batch, id, now);
+        let index = lane.door;
+        if !self.answers.have_room_for(lane) {
+            self.hand_back(now);
+        }
+        if let Some(Some(door)) = self.doors.get_mut(index) {
+            door.answer(&mut self.gear, &mut self.answers, id, now);
         }
     }
 
+    /// Sends the answers that wait.
+    fn hand_back(&mut self, now: Instant) {
+        if let Some(Some(door)) = self.answers.door().and_then(|index| self.doors.get_mut(index)) {
+            door.hand_back_all(&mut self.gear, self.answers.iter(), now);
+        }
+        self.answers.clear();
+    }
+
     fn take(&mut self, index: usize, now: Instant) {
-        let Loop { gear, batch, doors, .. } = self;
+        // Their flows are still there, and so is their room.
+        self.hand_back(now);
+        let Loop { gear, answers, doors, .. } = self;
+        let batch = answers.batch();
         let Some(Some(door)) = doors.get_mut(index) else { return };
         self.drops_due.get_or_insert(now + DROPS);
         for arrival in door.receive(batch).into_iter().flatten() {

@@ -68,14 +68,24 @@ impl Batch {
         &self.bytes[index * STRIDE..][..self.messages[index].len]
     }
 
-    /// Takes one datagram off a connected socket without `UDP_GRO`.
+    /// Forgets what the last receive brought.
+    pub fn clear(&mut self) {
+        self.messages.clear();
+    }
+
+    /// No slot is left for [`Batch::receive`].
+    pub fn is_full(&self) -> bool {
+        self.messages.len() == DATAGRAM_BATCH
+    }
+
+    /// Takes one datagram off a connected socket without `UDP_GRO`, into the slot behind what is
+    /// there. The batch must not be full.
     ///
     /// # Errors
     ///
     /// `WouldBlock`, or an error that ICMP has reported, which is told once.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<()> {
-        self.messages.clear();
-        let slot = &mut self.bytes[..SLOT];
+        let slot = &mut self.bytes[self.messages.len() * STRIDE..][..SLOT];
         let (len, _) = rustix::net::recv(socket, slot, RecvFlags::DONTWAIT)?;
         self.messages.push(Message { from: NOBODY, local: None, len, segment: len });
         Ok(())
