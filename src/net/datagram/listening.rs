@@ -87,18 +87,17 @@ impl Listening {
         self.send(self.name(client), local, &[IoSlice::new(bytes)], None)
     }
 
-    /// Sends a train to a client, from the address that it has used. Returns how many datagrams
-    /// have been sent: fewer than all if something went wrong on the way.
+    /// Sends a train to a client, from the address that it has used.
     ///
     /// # Errors
     ///
-    /// As of [`Listening::send_to`], if none was sent.
+    /// As of [`super::Upstream::send_train`].
     pub fn send_train(
         &self,
         client: SocketAddr,
         local: Option<IpAddr>,
         train: &Train<'_>,
-    ) -> io::Result<usize> {
+    ) -> io::Result<()> {
         let name = self.name(client);
         train.send(|parts, segment| self.send(name, local, parts, segment))
     }

@@ -78,7 +78,8 @@ fn check_relay(listen: &str, connect: &str, backend: &str, bursts: &[Vec<usize>]
             wait(&listening);
             for arrival in listening.receive(&mut batch).unwrap() {
                 assert_eq!(arrival.client, client.local_addr().unwrap());
-                count += upstream.send_train(&arrival.train).unwrap();
+                upstream.send_train(&arrival.train).unwrap();
+                count += arrival.train.count();
                 from = Some((arrival.client, arrival.local));
             }
         }
@@ -92,7 +93,8 @@ fn check_relay(listen: &str, connect: &str, backend: &str, bursts: &[Vec<usize>]
         while count < sent.len() {
             wait(&upstream);
             for train in upstream.receive(&mut batch).unwrap() {
-                count += listening.send_train(to, local, &train).unwrap();
+                listening.send_train(to, local, &train).unwrap();
+                count += train.count();
             }
         }
         for expected in &sent {
@@ -153,7 +155,7 @@ fn a_train_is_forwarded_whole() {
         // The backend takes trains too: one system call, one message.
         crate::sys::datagram::set_gro(&backend, true).unwrap();
         let upstream = Upstream::connect(backend.local_addr().unwrap()).unwrap();
-        assert_eq!(upstream.send_train(&train).unwrap(), 20);
+        upstream.send_train(&train).unwrap();
         assert_eq!(receive(&backend).0, datagrams(&[1000; 20]).concat());
     }
 }

@@ -46,56 +46,29 @@ impl<'a> Train<'a> {
     }
 
     /// Sends the datagrams as one by `send`, which is given the size of a segment if they are more
-    /// than one; if the kernel refuses to take them apart, one by one. Returns how many have been
-    /// sent.
+    /// than one.
     ///
     /// # Errors
     ///
-    /// That of the first datagram, if not even that was sent.
+    /// That of `send`: nothing was sent. The kernel may take one by one what it refuses so: segments
+    /// do not fit the path's MTU (EINVAL, EMSGSIZE), are too many for it, or the device cannot do
+    /// checksums (EIO).
     pub(super) fn send(
         &self,
-        mut send: impl FnMut(&[IoSlice<'_>], Option<u16>) -> io::Result<()>,
-    ) -> io::Result<usize> {
+        send: impl FnOnce(&[IoSlice<'_>], Option<u16>) -> io::Result<()>,
+    ) -> io::Result<()> {
         if self.count() == 1 {
-            let datagram = self.batch.bytes(self.slots.0);
-            return send(&[IoSlice::new(datagram)], None).map(|()| 1);
+            return send(&[IoSlice::new(self.batch.bytes(self.slots.0))], None);
         }
-        let Ok(segment) = u16::try_from(self.segment) else {
-            return self.send_each(send);
-        };
+        let segment = u16::try_from(self.segment).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut parts = [IoSlice::new(&[]); DATAGRAM_BATCH];
         let mut used = 0;
         for (part, bytes) in parts.iter_mut().zip(self.slots()) {
             *part = IoSlice::new(bytes);
             used += 1;
         }
-        match send(&parts[..used], Some(segment)) {
-            Ok(()) => Ok(self.count()),
-            Err(error) if is_of_segments(&error) => self.send_each(send),
-            Err(error) => Err(error),
-        }
+        send(&parts[..used], Some(segment))
     }
-
-    fn send_each(
-        &self,
-        mut send: impl FnMut(&[IoSlice<'_>], Option<u16>) -> io::Result<()>,
-    ) -> io::Result<usize> {
-        for (sent, datagram) in self.datagrams().enumerate() {
-            match send(&[IoSlice::new(datagram)], None) {
-                Ok(()) => {}
-                Err(error) if sent == 0 => return Err(error),
-                // The rest is lost.
-                Err(_) => return Ok(sent),
-            }
-        }
-        Ok(self.count())
-    }
-}
-
-/// Whether the kernel may take as single datagrams what it has refused as segments: they do not
-/// fit the path's MTU, are too many for it, or the device cannot do checksums.
-fn is_of_segments(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE))
 }
 
 /// The trains that a receive brought, with the message that each begins with.
@@ -208,39 +181,20 @@ mod tests {
         batch
     }
 
-    fn joined(parts: &[IoSlice<'_>]) -> Vec<u8> {
-        parts.iter().flat_map(|part| part.iter().copied()).collect()
-    }
-
     #[test]
-    fn a_train_that_is_refused_goes_one_by_one() {
-        let batch = batch_of(&[b"abc", b"def", b"gh"]);
-        let (_, train) = Trains::of(&batch).next().unwrap();
-        assert_eq!((train.count(), train.bytes()), (3, 8));
-        for errno in [libc::EINVAL, libc::EIO, libc::EMSGSIZE, libc::ENOBUFS] {
-            for lost in [None, Some(0), Some(2)] {
-                let mut sent = Vec::new();
-                let result = train.send(|parts, segment| match segment {
-                    Some(segment) => {
-                        assert_eq!((joined(parts), segment), (b"abcdefgh".to_vec(), 3));
-                        Err(io::Error::from_raw_os_error(errno))
-                    }
-                    None if Some(sent.len()) == lost => Err(io::ErrorKind::WouldBlock.into()),
-                    None => {
-                        sent.push(joined(parts));
-                        Ok(())
-                    }
-                });
-                let result = result.map_err(|error| error.kind());
-                let all: [&[u8]; 3] = [b"abc", b"def", b"gh"];
-                match (errno, lost) {
-                    (libc::ENOBUFS, _) => assert!(result.is_err() && sent.is_empty()),
-                    (_, None) => assert_eq!((result, &sent[..]), (Ok(3), &all.map(Vec::from)[..])),
-                    (_, Some(0)) => assert_eq!(result, Err(io::ErrorKind::WouldBlock)),
-                    (_, Some(lost)) => assert_eq!((result, sent.len()), (Ok(lost), lost)),
-                }
-            }
+    fn a_train_is_sent_as_segments_and_a_single_datagram_as_it_is() {
+        let batch = batch_of(&[b"abc", b"def", b"gh", b"", b"i"]);
+        let mut sent = Vec::new();
+        for (_, train) in Trains::of(&batch) {
+            let send = |parts: &[IoSlice<'_>], segment: Option<u16>| {
+                let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+                sent.push((bytes, segment));
+                Err(io::ErrorKind::WouldBlock.into())
+            };
+            assert_eq!(train.send(send).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         }
+        let expected = [(&b"abcdefgh"[..], Some(3)), (b"", None), (b"i", None)];
+        assert!(sent.iter().map(|(bytes, segment)| (&bytes[..], *segment)).eq(expected));
     }
 
     #[test]

@@ -96,13 +96,13 @@ impl Upstream {
         self.heard(send(&self.fd, &[IoSlice::new(bytes)], How::default()))
     }
 
-    /// Sends a train. Returns how many datagrams have been sent: fewer than all if something went
-    /// wrong on the way.
+    /// Sends a train.
     ///
     /// # Errors
     ///
-    /// As of [`Upstream::send`], if none was sent.
-    pub fn send_train(&self, train: &Train<'_>) -> io::Result<usize> {
+    /// As of [`Upstream::send`]: nothing was sent. [`super::Trouble::TooLarge`] and
+    /// [`super::Trouble::Other`] may be of the train alone.
+    pub fn send_train(&self, train: &Train<'_>) -> io::Result<()> {
         let send = |parts: &[IoSlice<'_>], segment| {
             self.heard(send(&self.fd, parts, How { segment, ..How::default() }))
         };

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Instant;
 
 use super::Gear;
-use super::cargo::{Cargo, Sent, reason};
+use super::cargo::{Cargo, reason};
 use super::door::Door;
 use super::lanes::{Lane, LaneId, User};
 use crate::flow::{FlowId, Key};
@@ -105,7 +105,10 @@ impl Door {
     fn hand_back(&mut self, gear: &mut Gear, user: User, cargo: Cargo<'_>, now: Instant) {
         let Some((id, key)) = self.taker(gear, user, cargo, now) else { return };
         let sent = cargo.send_back(&self.listening, key.client(), key.local());
-        self.handed_back(gear, id, cargo, sent, now);
+        match sent.err().and_then(|trouble| cargo.singly(trouble)) {
+            None => self.handed_back(gear, id, cargo, sent, now),
+            Some(each) => each.for_each(|cargo| self.hand_back(gear, user, cargo, now)),
+        }
     }
 
     /// Hands single answers back together.
@@ -128,8 +131,8 @@ impl Door {
         let (ids, replies): (Vec<_>, Vec<_>) = taken.unzip();
         let outcomes = self.listening.send_many(&replies);
         for ((id, reply), outcome) in ids.into_iter().zip(&replies).zip(outcomes) {
-            let cargo = Cargo::One(reply.datagram);
-            self.handed_back(gear, id, cargo, cargo.outcome(outcome.map(|()| 1)), now);
+            let sent = outcome.map_err(|error| Trouble::of(&error));
+            self.handed_back(gear, id, Cargo::One(reply.datagram), sent, now);
         }
     }
 
@@ -157,18 +160,14 @@ impl Door {
         gear: &mut Gear,
         id: FlowId,
         cargo: Cargo<'_>,
-        sent: Result<Sent, Trouble>,
+        sent: Result<(), Trouble>,
         now: Instant,
     ) {
         self.table.answered(id, now);
         let Some(flow) = self.table.get_mut(id) else { return };
         flow.answered(now);
         match sent {
-            Ok(sent) => {
-                flow.passed(Direction::Out, sent.count, sent.bytes);
-                flow.responses = flow.responses.saturating_add(sent.lost);
-                self.dropped(gear, DropReason::SendBuffer, sent.lost);
-            }
+            Ok(()) => flow.passed(Direction::Out, cargo.count(), cargo.bytes()),
             Err(trouble) => {
                 flow.responses = flow.responses.saturating_add(cargo.count());
                 self.dropped(gear, reason(trouble), cargo.count());

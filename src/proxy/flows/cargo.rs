@@ -1,6 +1,5 @@
 //! What is sent on: one datagram, or a train of them in one go.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::net::datagram::{Listening, Train, Trouble, Upstream};
@@ -36,12 +35,12 @@ impl<'a> Cargo<'a> {
     }
 
     /// Sends it to a backend.
-    pub fn send(&self, upstream: &Upstream) -> Result<Sent, Trouble> {
+    pub fn send(&self, upstream: &Upstream) -> Result<(), Trouble> {
         let sent = match self {
-            Cargo::One(datagram) => upstream.send(datagram).map(|()| 1),
+            Cargo::One(datagram) => upstream.send(datagram),
             Cargo::Several(train) => upstream.send_train(train),
         };
-        self.outcome(sent)
+        sent.map_err(|error| Trouble::of(&error))
     }
 
     /// Sends it to a client, from the address that this has used.
@@ -50,33 +49,25 @@ impl<'a> Cargo<'a> {
         listening: &Listening,
         client: SocketAddr,
         local: IpAddr,
-    ) -> Result<Sent, Trouble> {
+    ) -> Result<(), Trouble> {
         let sent = match self {
-            Cargo::One(datagram) => listening.send_to(client, Some(local), datagram).map(|()| 1),
+            Cargo::One(datagram) => listening.send_to(client, Some(local), datagram),
             Cargo::Several(train) => listening.send_train(client, Some(local), train),
         };
-        self.outcome(sent)
+        sent.map_err(|error| Trouble::of(&error))
     }
 
-    /// What came of it when so many of its datagrams were sent.
-    pub fn outcome(&self, sent: io::Result<usize>) -> Result<Sent, Trouble> {
-        let sent = sent.map_err(|error| Trouble::of(&error))?;
-        let sent = u32::try_from(sent).unwrap_or(u32::MAX);
-        let lost = self.count().saturating_sub(sent);
-        // Only the last one of a train may be shorter.
-        let bytes =
-            if lost == 0 { self.bytes() } else { u64::from(sent) * self.first().len() as u64 };
-        Ok(Sent { count: sent, bytes, lost })
+    /// Its datagrams one by one, if that may help where together they have met this: see
+    /// [`Upstream::send_train`].
+    pub fn singly(&self, trouble: Trouble) -> Option<impl Iterator<Item = Cargo<'a>> + use<'a>> {
+        match self {
+            Cargo::Several(train) if train.count() > 1 => {
+                let of_train = matches!(trouble, Trouble::TooLarge | Trouble::Other);
+                of_train.then(|| train.datagrams().map(Cargo::One))
+            }
+            Cargo::One(_) | Cargo::Several(_) => None,
+        }
     }
-}
-
-/// What became of a cargo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sent {
-    pub count: u32,
-    pub bytes: u64,
-    /// Datagrams for which there was no room any more.
-    pub lost: u32,
 }
 
 /// As what a datagram counts that could not be sent.

@@ -255,15 +255,18 @@ impl Door {
     ) {
         let mut refused_by = None;
         for _ in 0..ATTEMPTS_MAX {
-            let Some(flow) = self.table.get_mut(id) else { return };
-            let Some(lane_id) = flow.way().map(|way| way.lane) else { return };
-            let Some(lane) = gear.lanes.get_mut(lane_id) else { return };
+            let flow = self.table.get_mut(id);
+            let way = flow.and_then(|flow| Some((flow.way()?.lane, flow)));
+            let Some((lane_id, flow)) = way else {
+                // What it has sent before has ended it.
+                return self.dropped(gear, DropReason::Flow, cargo.count());
+            };
+            let Some(lane) = gear.lanes.get_mut(lane_id) else { break };
             match cargo.send(&lane.upstream) {
-                Ok(sent) => {
+                Ok(()) => {
                     lane.sent(now);
                     flow.vouches(lane, now);
-                    flow.passed(Direction::In, sent.count, sent.bytes);
-                    self.dropped(gear, DropReason::SendBuffer, sent.lost);
+                    flow.passed(Direction::In, cargo.count(), cargo.bytes());
                     return self.sent(gear, id);
                 }
                 // What is pending there is of a datagram before: this one has not been sent. Told
@@ -275,7 +278,12 @@ impl Door {
                     }
                     self.follow(gear, id, key, now);
                 }
-                Err(trouble) => return self.dropped(gear, reason(trouble), cargo.count()),
+                Err(trouble) => {
+                    let Some(each) = cargo.singly(trouble) else {
+                        return self.dropped(gear, reason(trouble), cargo.count());
+                    };
+                    return each.for_each(|cargo| self.send(gear, id, key, cargo, now));
+                }
             }
         }
         self.dropped(gear, DropReason::Backend, cargo.count());

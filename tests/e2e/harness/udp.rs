@@ -107,8 +107,9 @@ impl UdpBackend {
                         let received = Received { from, bytes: bytes.to_vec() };
                         shared.received.lock().unwrap().push(received);
                     }
-                    serve(&socket, bytes, from);
+                    // By the time that somebody has the answer, the question is counted.
                     shared.count.fetch_add(1, SeqCst);
+                    serve(&socket, bytes, from);
                 }
             }
         });
