@@ -1,4 +1,4 @@
-"""How each contender is configured: the same two listeners, one of which routes by SNI, and one backend.
+"""How each contender is configured: the same listeners, one of which routes by SNI, and one backend.
 
 A contender is a function from a `Setup` to a command and its environment.
 """
@@ -26,6 +26,13 @@ class Setup:
     # None of those that do not balance UDP.
     udp: int | None
     backend: int
+    # Host names by the pool that they are routed to. All pools have the one backend; the first one
+    # serves what is not routed.
+    pools: dict
+
+    @property
+    def first_pool(self):
+        return next(iter(self.pools))
 
     def write(self, name, text):
         path = self.directory / name
@@ -34,20 +41,25 @@ class Setup:
 
 
 def pointsman(setup):
+    routes = [{"sni": names, "pool": pool} for pool, names in setup.pools.items()]
+    pool = {"balance": "round_robin", "backends": [f"127.0.0.1:{setup.backend}"]}
+    udp = {"bind": f"127.0.0.1:{setup.udp}", "protocol": "udp", "pool": setup.first_pool}
     config = {
         "workers": setup.workers,
         "listeners": {
-            "plain": {"bind": f"127.0.0.1:{setup.plain}", "pool": "bench"},
-            "sni": {"bind": f"127.0.0.1:{setup.sni}", "routes": [{"sni": NAMES, "pool": "bench"}]},
-            "udp": {"bind": f"127.0.0.1:{setup.udp}", "protocol": "udp", "pool": "bench"},
+            "plain": {"bind": f"127.0.0.1:{setup.plain}", "pool": setup.first_pool},
+            "sni": {"bind": f"127.0.0.1:{setup.sni}", "routes": routes},
+            "udp": udp,
         },
-        "pools": {"bench": {"balance": "round_robin", "backends": [f"127.0.0.1:{setup.backend}"]}},
+        "pools": dict.fromkeys(setup.pools, pool),
     }
     return [setup.program, "run", "-c", setup.write("pointsman.yaml", json.dumps(config))], {}
 
 
 def haproxy(setup):
-    names = setup.write("names.map", "".join(f"{name} sni\n" for name in NAMES))
+    routes = [f"{name} {pool}\n" for pool, names in setup.pools.items() for name in names]
+    server = f"server backend 127.0.0.1:{setup.backend}"
+    backends = "\n".join(f"backend {pool}\n  {server}" for pool in setup.pools)
     config = setup.write("haproxy.cfg", f"""
 global
   nbthread {setup.workers}
@@ -60,20 +72,21 @@ defaults
   option splice-auto
 listen plain
   bind 127.0.0.1:{setup.plain}
-  server backend 127.0.0.1:{setup.backend} check
+  {server} check
 frontend sni
   bind 127.0.0.1:{setup.sni}
   tcp-request inspect-delay 3s
   tcp-request content accept if {{ req.ssl_hello_type 1 }}
-  use_backend %[req.ssl_sni,lower,map({names})]
-backend sni
-  server backend 127.0.0.1:{setup.backend}
+  use_backend %[req.ssl_sni,lower,map({setup.write("names.map", "".join(routes))})]
+{backends}
 """)
     return [setup.program, "-f", config], {}
 
 
 def nginx(setup, load_module=""):
-    names = "\n".join(f"{name} 127.0.0.1:{setup.backend};" for name in NAMES)
+    routes = "\n".join(f"{name} {pool};" for pool, names in setup.pools.items() for name in names)
+    server = f"server 127.0.0.1:{setup.backend};"
+    upstreams = "\n".join(f"upstream {pool} {{ {server} }}" for pool in setup.pools)
     # One accept queue a worker; with a single worker there is one anyway.
     reuse = " reuseport" if setup.workers > 1 else ""
     listen = f"backlog={CONNECTIONS}{reuse}"
@@ -87,14 +100,15 @@ error_log stderr;
 events {{ worker_connections {2 * CONNECTIONS}; }}
 stream {{
   map_hash_bucket_size 128;
-  map_hash_max_size 4096;
-  map $ssl_preread_server_name $backend {{
-    {names}
+  map_hash_max_size {4 * sum(map(len, setup.pools.values()))};
+  {upstreams}
+  map $ssl_preread_server_name $pool {{
+    {routes}
   }}
   proxy_half_close on;
-  server {{ listen 127.0.0.1:{setup.plain} {listen}; proxy_pass 127.0.0.1:{setup.backend}; }}
-  server {{ listen 127.0.0.1:{setup.sni} {listen}; ssl_preread on; proxy_pass $backend; }}
-  server {{ listen 127.0.0.1:{setup.udp} udp{reuse}; proxy_pass 127.0.0.1:{setup.backend}; }}
+  server {{ listen 127.0.0.1:{setup.plain} {listen}; proxy_pass {setup.first_pool}; }}
+  server {{ listen 127.0.0.1:{setup.sni} {listen}; ssl_preread on; proxy_pass $pool; }}
+  server {{ listen 127.0.0.1:{setup.udp} udp{reuse}; proxy_pass {setup.first_pool}; }}
 }}
 """)
     return [setup.program, "-e", "stderr", "-p", str(setup.directory), "-c", config], {}
@@ -106,8 +120,12 @@ def debian_nginx(setup):
 
 def envoy(setup):
     types = "type.googleapis.com/envoy.extensions.filters"
-    proxy = {"@type": f"{types}.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "bench", "cluster": "bench"}
-    filters = [{"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}]
+    proxy = {"@type": f"{types}.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "bench"}
+    to = lambda pool: [{"name": "envoy.filters.network.tcp_proxy", "typed_config": {**proxy, "cluster": pool}}]
+    routes = [
+        {"filter_chain_match": {"server_names": names}, "filters": to(pool)}
+        for pool, names in setup.pools.items()
+    ]
     inspector = {"@type": f"{types}.listener.tls_inspector.v3.TlsInspector"}
     inspect = [{"name": "envoy.filters.listener.tls_inspector", "typed_config": inspector}]
     address = lambda port: {"socket_address": {"address": "127.0.0.1", "port_value": port}}
@@ -115,7 +133,7 @@ def envoy(setup):
     endpoints = [{"lb_endpoints": [{"endpoint": {"address": address(setup.backend)}}]}]
     datagrams = f"{types}.udp.udp_proxy.v3"
     everywhere = {"on_no_match": {"action": {"name": "route", "typed_config": {
-        "@type": f"{datagrams}.Route", "cluster": "bench",
+        "@type": f"{datagrams}.Route", "cluster": setup.first_pool,
     }}}}
     relay = [{"name": "envoy.filters.udp_listener.udp_proxy", "typed_config": {
         "@type": f"{datagrams}.UdpProxyConfig", "stat_prefix": "bench", "matcher": everywhere,
@@ -124,17 +142,17 @@ def envoy(setup):
     config = {"static_resources": {
         "listeners": [
             {"name": "udp", "address": udp, "listener_filters": relay},
-            {"name": "plain", "address": address(setup.plain), "filter_chains": [{"filters": filters}]},
-            {"name": "sni", "address": address(setup.sni), "listener_filters": inspect, "filter_chains": [
-                {"filter_chain_match": {"server_names": NAMES}, "filters": filters},
+            {"name": "plain", "address": address(setup.plain), "filter_chains": [
+                {"filters": to(setup.first_pool)},
             ]},
+            {"name": "sni", "address": address(setup.sni), "listener_filters": inspect, "filter_chains": routes},
         ],
         "clusters": [{
-            "name": "bench",
+            "name": pool,
             "type": "STATIC",
             "circuit_breakers": {"thresholds": [limits]},
-            "load_assignment": {"cluster_name": "bench", "endpoints": endpoints},
-        }],
+            "load_assignment": {"cluster_name": pool, "endpoints": endpoints},
+        } for pool in setup.pools],
     }}
     path = setup.write("envoy.json", json.dumps(config))
     flags = ["--concurrency", str(setup.workers), "--disable-hot-restart", "--log-level", "error"]
@@ -142,17 +160,19 @@ def envoy(setup):
 
 
 def traefik(setup):
-    routers = {"plain": {"rule": "HostSNI(`*`)", "service": "bench", "entryPoints": ["plain"]}}
-    for number, name in enumerate(NAMES):
-        routers[f"sni-{number}"] = {
-            "rule": f"HostSNI(`{name}`)",
-            "service": "bench",
-            "entryPoints": ["sni"],
-            "tls": {"passthrough": True},
-        }
+    routers = {"plain": {"rule": "HostSNI(`*`)", "service": setup.first_pool, "entryPoints": ["plain"]}}
+    for pool, names in setup.pools.items():
+        for name in names:
+            routers[name.replace(".", "-")] = {
+                "rule": f"HostSNI(`{name}`)",
+                "service": pool,
+                "entryPoints": ["sni"],
+                "tls": {"passthrough": True},
+            }
     servers = [{"address": f"127.0.0.1:{setup.backend}"}]
-    services = {"bench": {"loadBalancer": {"servers": servers}}}
-    udp = {"routers": {"udp": {"service": "bench", "entryPoints": ["udp"]}}, "services": services}
+    services = dict.fromkeys(setup.pools, {"loadBalancer": {"servers": servers}})
+    routed = {"udp": {"service": setup.first_pool, "entryPoints": ["udp"]}}
+    udp = {"routers": routed, "services": services}
     rules = {"tcp": {"routers": routers, "services": services}, "udp": udp}
     return [
         setup.program,

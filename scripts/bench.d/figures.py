@@ -3,12 +3,14 @@
 Each measurement starts the contender anew, so that one runs at a time and none has a history.
 """
 
+import contextlib
 import json
 import os
+import socket
+import ssl
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,9 @@ from processes import PATIENCE, Failed, anonymous_bytes, cpu_seconds, free_port
 WARM_UP_SECONDS = 0.3
 IDLE_SESSIONS = 3000
 FLOWS = 50
+ROUTES = 10_000
+# One that the backend answers and closes.
+REQUEST = b"1" * 64
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Instance:
     plain: int
     sni: int
     udp: int
+    # From its start until it served at all of these.
+    start_seconds: float
 
 
 class Bench:
@@ -42,7 +49,7 @@ class Bench:
         self.two_cores = {first, others[0]}
         self.beside_two = set(others[1:]) or self.two_cores
 
-    @contextmanager
+    @contextlib.contextmanager
     def serving(self):
         """Starts the backend."""
         command = [self.load, "backend"]
@@ -50,30 +57,21 @@ class Bench:
             self.backend = int(child.stdout.readline())
             yield
 
-    @contextmanager
-    def running(self, name, workers=1, cores=None):
+    @contextlib.contextmanager
+    def running(self, name, workers=1, cores=None, pools=None):
         """Starts a contender, and waits until it serves."""
         sni = None if name in WITHOUT_SNI else free_port()
         udp = None if name in WITHOUT_UDP else free_port()
         with tempfile.TemporaryDirectory() as directory:
-            setup = Setup(self.programs[name], Path(directory), workers, free_port(), sni, udp, self.backend)
+            ports = (free_port(), sni, udp, self.backend)
+            setup = Setup(self.programs[name], Path(directory), workers, *ports, pools or {"bench": NAMES})
             command, environment = CONTENDERS[name](setup)
+            began = time.monotonic()
             with self.processes.running(cores or self.balancer_cores, command, environment) as child:
-                self.wait_for(child, "connections", setup.plain, 0.01)
+                wait_until_served(child, setup.plain, REQUEST)
                 if sni:
-                    self.wait_for(child, "connections", sni, 0.01, len(NAMES))
-                yield Instance(child.pid, setup.plain, sni, udp)
-
-    def wait_for(self, child, *load):
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return self.run(*load)
-            except Failed as failed:
-                if child.poll() is not None or time.monotonic() > deadline:
-                    log = child.log.read_text(errors="replace")
-                    raise Failed(f"does not serve: {failed}\n{log}") from None
-                time.sleep(0.05)
+                    wait_until_served(child, sni, hello([*setup.pools.values()][-1][-1]))
+                yield Instance(child.pid, setup.plain, sni, udp, time.monotonic() - began)
 
     def wait_for_datagrams(self, instance):
         deadline = time.monotonic() + PATIENCE
@@ -100,6 +98,34 @@ class Bench:
         before = cpu_seconds(instance.pid)
         result = self.run(kind, port, self.seconds, *more, cores=cores)
         return cpu_seconds(instance.pid) - before, result
+
+
+def wait_until_served(child, port, request):
+    """Tries without a pause to speak of: the answer says how long the start took, too."""
+    deadline = time.monotonic() + PATIENCE
+    while not served(port, request):
+        if child.poll() is not None or time.monotonic() > deadline:
+            raise Failed(f"does not serve: {child.log.read_text(errors='replace')}")
+        time.sleep(0.001)
+
+
+def served(port, request):
+    try:
+        # Traefik forgets connections that come before it knows where to.
+        with socket.create_connection(("127.0.0.1", port), timeout=0.1) as client:
+            client.sendall(request)
+            return client.recv(1) != b""
+    except OSError:
+        return False
+
+
+def hello(name):
+    """What a client of TLS sends first."""
+    flight = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), flight, server_hostname=name)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return flight.read()
 
 
 def new(bench, name):
@@ -179,6 +205,14 @@ def idle(bench, name):
     return {"idle": (after - before) / IDLE_SESSIONS}
 
 
+def start(bench, name):
+    if name in WITHOUT_SNI:
+        return {}
+    pools = {f"pool-{number}": [f"shop-{number}.example.com"] for number in range(ROUTES)}
+    with bench.running(name, pools=pools) as instance:
+        return {"start": instance.start_seconds}
+
+
 def scaling(bench, name):
     per_second = []
     for workers in (1, 2):
@@ -199,5 +233,6 @@ FIGURES = {
     "latency": latency,
     "udp": datagrams,
     "idle": idle,
+    "start": start,
     "scaling": scaling,
 }

@@ -35,6 +35,7 @@ ROWS = {
     "udp-1": Row("CPU per relayed datagram, one flow with one in flight, µs", 2),
     "udp-burst": Row("CPU per relayed datagram, bursts of one flow, µs", 3, BURST_GOALS),
     "idle": Row("memory per idle session (user space), bytes", most=2000),
+    "start": Row("start with 10,000 host names, each with a pool of its own, s", 2, most=1),
     "scaling": Row("connections per CPU time, two workers to one", 2, least=1.8),
 }
 
