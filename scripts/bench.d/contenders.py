@@ -12,7 +12,7 @@ import peers
 
 NAMES = [f"shop-{number}.example.com" for number in range(1000)]
 # More than any figure needs at a time, and no more than usual limits of descriptors allow.
-CONNECTIONS = 6000
+CONNECTIONS = 9000
 
 
 @dataclass
@@ -64,6 +64,8 @@ def haproxy(setup):
 global
   nbthread {setup.workers}
   maxconn {CONNECTIONS}
+  # Of descriptors it wants to have enough for all, which with its own number of pipes are too many.
+  maxpipes 256
 defaults
   mode tcp
   timeout connect 1s

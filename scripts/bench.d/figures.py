@@ -19,6 +19,7 @@ from processes import PATIENCE, Failed, anonymous_bytes, cpu_seconds, free_port
 
 WARM_UP_SECONDS = 0.3
 IDLE_SESSIONS = 3000
+FEW_SESSIONS, MANY_SESSIONS = 64, 8000
 FLOWS = 50
 ROUTES = 10_000
 # One that the backend answers and closes.
@@ -159,12 +160,22 @@ def bulk(bench, name):
 
 
 def latency(bench, name):
+    with bench.running(name) as instance:
+        return added_latency(bench, instance, FEW_SESSIONS)
+
+
+def busy(bench, name):
+    """Latency where each request comes on a session that has been quiet for a while."""
+    with bench.running(name) as instance:
+        few, many = (added_latency(bench, instance, sessions) for sessions in (FEW_SESSIONS, MANY_SESSIONS))
+    return {"busy-p50": many["p50"], "busy-p99": many["p99"], "busy-flat": many["p99"] / few["p99"]}
+
+
+def added_latency(bench, instance, sessions):
     """Of requests that are sent when their time has come, whether earlier ones were answered or not."""
     bench.rate = bench.rate or half_load(bench)
-    with bench.running(name) as instance:
-        runs = [("requests", port, bench.seconds, bench.rate) for port in (bench.backend, instance.plain)]
-        bench.run("requests", instance.plain, WARM_UP_SECONDS, bench.rate)
-        direct, through = (bench.run(*run) for run in runs)
+    runs = [("requests", port, bench.seconds, bench.rate, sessions) for port in (bench.backend, instance.plain)]
+    direct, through = (bench.run(*run) for run in runs)
     return {row: through[f"{row}_us"] - direct[f"{row}_us"] for row in ("p50", "p99")}
 
 
@@ -231,6 +242,7 @@ FIGURES = {
     "kept": kept,
     "bulk": bulk,
     "latency": latency,
+    "busy": busy,
     "udp": datagrams,
     "idle": idle,
     "start": start,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU64;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,22 +14,24 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::{ANSWER_BYTES, BULK, request};
 
-/// At a time.
-const CLIENTS: usize = 64;
+/// At a time, where nothing else is asked for.
+pub const CLIENTS: usize = 64;
 /// Fits into a core's cache.
 const BULK_BYTES: usize = 256 * 1024;
 /// A client is given up when it hears nothing for so long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Requests of [`CLIENTS`] clients, over and over.
+/// Requests of so many clients, over and over, in turn.
 pub struct Requests {
     address: SocketAddr,
+    clients: usize,
     /// What they send, in turn.
     flights: Vec<Vec<u8>>,
     /// Whether a connection stays for the client's next request. Otherwise the answer ends with it.
     kept: bool,
 }
 
+#[derive(Default)]
 struct Client {
     stream: Option<TcpStream>,
     /// When its request should have been sent, since the start: on time or late, that is when the
@@ -39,16 +42,17 @@ struct Client {
 }
 
 impl Requests {
-    pub fn new(port: u16, flights: Vec<Vec<u8>>, kept: bool) -> Self {
-        Requests { address: local(port), flights, kept }
+    pub fn new(port: u16, clients: usize, flights: Vec<Vec<u8>>, kept: bool) -> Self {
+        Requests { address: local(port), clients, flights, kept }
     }
 
     /// Sends requests for so long, each as soon as a client is free or, with a `rate`, when its time
-    /// has come; prints how many were answered, and how long that took.
+    /// has come; prints how many were answered, and how long that took. Kept connections are there
+    /// before the time begins.
     pub fn repeat(&self, length: Duration, rate: Option<f64>) {
         set_current_timer_slack(NonZeroU64::new(1)).expect("a thread may");
-        let idle = || Client { stream: None, due: Duration::ZERO, missing: 0 };
-        let mut free: VecDeque<Client> = (0..CLIENTS).map(|_| idle()).collect();
+        let client = |_| if self.kept { self.connected() } else { Client::default() };
+        let mut free: VecDeque<Client> = (0..self.clients).map(client).collect();
         let (mut busy, mut latencies) = (Vec::new(), Vec::new());
         let (mut sent, start) = (0, Instant::now());
         loop {
@@ -75,6 +79,16 @@ impl Requests {
             }
         }
         print(&mut latencies, start.elapsed());
+    }
+
+    /// One that has had an answer, so that nothing about its connection is still under way.
+    fn connected(&self) -> Client {
+        let mut client = Client::default();
+        self.send(&mut client, 0, Duration::ZERO);
+        while !self.answered(&mut client) {
+            ready(slice::from_ref(&client), None);
+        }
+        client
     }
 
     fn send(&self, client: &mut Client, number: usize, due: Duration) {

@@ -2,13 +2,13 @@
 //! a client that does not get its whole answer ends the run, so that no figure counts failures.
 //!
 //! ```text
-//! load backend                           prints its port, then serves
-//! load connections PORT SECONDS [NAMES]  a request each; with NAMES, a hello for one of so many
-//! load requests PORT SECONDS [RATE]      on kept connections; with RATE, so many a second
-//! load bulk PORT SECONDS STREAMS         receives as fast as it can
-//! load datagrams PORT SECONDS FLOWS      one in flight each
-//! load bursts PORT SECONDS               of one flow
-//! load idle PORT CONNECTIONS             connects, and stays until its input ends
+//! load backend                               prints its port, then serves
+//! load connections PORT SECONDS [NAMES]      a request each; with NAMES, a hello for one of so many
+//! load requests PORT SECONDS [RATE CLIENTS]  on kept connections; with RATE, so many a second
+//! load bulk PORT SECONDS STREAMS             receives as fast as it can
+//! load datagrams PORT SECONDS FLOWS          one in flight each
+//! load bursts PORT SECONDS                   of one flow
+//! load idle PORT CONNECTIONS                 connects, and stays until its input ends
 //! ```
 //!
 //! What it measured is printed as one JSON object.
@@ -21,6 +21,8 @@ use std::time::Duration;
 mod backend;
 mod client;
 mod datagrams;
+
+use client::{CLIENTS, Requests};
 
 /// The first byte of a request, which says what becomes of its connection. A hello, which starts with
 /// none of these, is answered like [`ONCE`]: a backend without TLS costs least.
@@ -37,20 +39,19 @@ fn main() {
     match arguments[..] {
         ["backend"] => backend::serve(),
         ["connections", port, seconds] => {
-            let requests = client::Requests::new(number(port), vec![request(ONCE)], false);
-            requests.repeat(duration(seconds), None);
+            let flights = vec![request(ONCE)];
+            Requests::new(number(port), CLIENTS, flights, false).repeat(duration(seconds), None);
         }
         ["connections", port, seconds, names] => {
-            let requests =
-                client::Requests::new(number(port), client::hellos(number(names)), false);
-            requests.repeat(duration(seconds), None);
+            let flights = client::hellos(number(names));
+            Requests::new(number(port), CLIENTS, flights, false).repeat(duration(seconds), None);
         }
         ["requests", port, seconds] => {
-            let requests = client::Requests::new(number(port), vec![request(KEPT)], true);
-            requests.repeat(duration(seconds), None);
+            let flights = vec![request(KEPT)];
+            Requests::new(number(port), CLIENTS, flights, true).repeat(duration(seconds), None);
         }
-        ["requests", port, seconds, rate] => {
-            let requests = client::Requests::new(number(port), vec![request(KEPT)], true);
+        ["requests", port, seconds, rate, clients] => {
+            let requests = Requests::new(number(port), number(clients), vec![request(KEPT)], true);
             requests.repeat(duration(seconds), Some(number(rate)));
         }
         ["bulk", port, seconds, streams] => {
