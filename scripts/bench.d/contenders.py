@@ -29,6 +29,8 @@ class Setup:
     # Host names by the pool that they are routed to. All pools have the one backend; the first one
     # serves what is not routed.
     pools: dict
+    # Whether each connection becomes a line on the standard output.
+    access_log: bool
 
     @property
     def first_pool(self):
@@ -52,6 +54,7 @@ def pointsman(setup):
             "udp": udp,
         },
         "pools": dict.fromkeys(setup.pools, pool),
+        "access_log": {"path": "stdout"} if setup.access_log else "off",
     }
     return [setup.program, "run", "-c", setup.write("pointsman.yaml", json.dumps(config))], {}
 
@@ -60,6 +63,7 @@ def haproxy(setup):
     routes = [f"{name} {pool}\n" for pool, names in setup.pools.items() for name in names]
     server = f"server backend 127.0.0.1:{setup.backend}"
     backends = "\n".join(f"backend {pool}\n  {server}" for pool in setup.pools)
+    log = "log stdout format raw daemon\n  option tcplog" if setup.access_log else "no log"
     config = setup.write("haproxy.cfg", f"""
 global
   nbthread {setup.workers}
@@ -72,6 +76,7 @@ defaults
   timeout client 10m
   timeout server 10m
   option splice-auto
+  {log}
 listen plain
   bind 127.0.0.1:{setup.plain}
   {server} check
@@ -92,6 +97,7 @@ def nginx(setup, load_module=""):
     # One accept queue a worker; with a single worker there is one anyway.
     reuse = " reuseport" if setup.workers > 1 else ""
     listen = f"backlog={CONNECTIONS}{reuse}"
+    log = "/dev/stdout bench" if setup.access_log else "off"
     user = "user root;" if os.geteuid() == 0 else ""
     config = setup.write("nginx.conf", f"""
 {load_module} {user}
@@ -107,6 +113,9 @@ stream {{
   map $ssl_preread_server_name $pool {{
     {routes}
   }}
+  log_format bench '$remote_addr [$time_iso8601] $protocol $status $bytes_sent $bytes_received '
+    '$session_time "$upstream_addr" $upstream_connect_time $upstream_first_byte_time';
+  access_log {log};
   proxy_half_close on;
   server {{ listen 127.0.0.1:{setup.plain} {listen}; proxy_pass {setup.first_pool}; }}
   server {{ listen 127.0.0.1:{setup.sni} {listen}; ssl_preread on; proxy_pass $pool; }}
@@ -123,6 +132,9 @@ def debian_nginx(setup):
 def envoy(setup):
     types = "type.googleapis.com/envoy.extensions.filters"
     proxy = {"@type": f"{types}.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "bench"}
+    if setup.access_log:
+        log = "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog"
+        proxy["access_log"] = [{"name": "envoy.access_loggers.stdout", "typed_config": {"@type": log}}]
     to = lambda pool: [{"name": "envoy.filters.network.tcp_proxy", "typed_config": {**proxy, "cluster": pool}}]
     routes = [
         {"filter_chain_match": {"server_names": names}, "filters": to(pool)}
@@ -221,3 +233,5 @@ CONTENDERS = {
 }
 WITHOUT_SNI = {"sōzu"}
 WITHOUT_UDP = {"HAProxy", "sōzu"}
+# Traefik logs requests of HTTP only.
+WITHOUT_LOG = {"Traefik", "sōzu"}

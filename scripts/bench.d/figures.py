@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from contenders import CONTENDERS, NAMES, WITHOUT_SNI, WITHOUT_UDP, Setup
+from contenders import CONTENDERS, NAMES, WITHOUT_LOG, WITHOUT_SNI, WITHOUT_UDP, Setup
 from processes import PATIENCE, Failed, anonymous_bytes, cpu_seconds, free_port
 
 WARM_UP_SECONDS = 0.3
@@ -30,12 +30,16 @@ REQUEST = b"1" * 64
 class Instance:
     """A contender that runs."""
 
-    pid: int
+    child: subprocess.Popen
     plain: int
     sni: int
     udp: int
     # From its start until it served at all of these.
     start_seconds: float
+
+    @property
+    def pid(self):
+        return self.child.pid
 
 
 class Bench:
@@ -59,20 +63,21 @@ class Bench:
             yield
 
     @contextlib.contextmanager
-    def running(self, name, workers=1, cores=None, pools=None):
+    def running(self, name, workers=1, cores=None, pools=None, access_log=False):
         """Starts a contender, and waits until it serves."""
         sni = None if name in WITHOUT_SNI else free_port()
         udp = None if name in WITHOUT_UDP else free_port()
         with tempfile.TemporaryDirectory() as directory:
             ports = (free_port(), sni, udp, self.backend)
-            setup = Setup(self.programs[name], Path(directory), workers, *ports, pools or {"bench": NAMES})
+            more = (pools or {"bench": NAMES}, access_log)
+            setup = Setup(self.programs[name], Path(directory), workers, *ports, *more)
             command, environment = CONTENDERS[name](setup)
             began = time.monotonic()
             with self.processes.running(cores or self.balancer_cores, command, environment) as child:
                 wait_until_served(child, setup.plain, REQUEST)
                 if sni:
                     wait_until_served(child, sni, hello([*setup.pools.values()][-1][-1]))
-                yield Instance(child.pid, setup.plain, sni, udp, time.monotonic() - began)
+                yield Instance(child, setup.plain, sni, udp, time.monotonic() - began)
 
     def wait_for_datagrams(self, instance):
         deadline = time.monotonic() + PATIENCE
@@ -133,6 +138,29 @@ def new(bench, name):
     with bench.running(name) as instance:
         cpu, result = bench.costs(instance, "connections", instance.plain)
     return {"new": cpu / result["count"] * 1e6}
+
+
+def log(bench, name):
+    if name in WITHOUT_LOG:
+        return {}
+    costs = []
+    for access_log in (False, True):
+        with bench.running(name, access_log=access_log) as instance:
+            cpu, result = bench.costs(instance, "connections", instance.plain)
+            if access_log:
+                wait_until_logged(instance.child.log, result["count"])
+        costs.append(cpu / result["count"])
+    off, on = costs
+    return {"log": on / off}
+
+
+def wait_until_logged(path, lines):
+    """None may be lost: that would be cheaper."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := path.read_bytes().count(b"\n")) < lines:
+        if time.monotonic() > deadline:
+            raise Failed(f"logs {found} of {lines} connections")
+        time.sleep(0.05)
 
 
 def sni(bench, name):
@@ -238,6 +266,7 @@ def scaling(bench, name):
 
 FIGURES = {
     "new": new,
+    "log": log,
     "sni": sni,
     "kept": kept,
     "bulk": bulk,

@@ -23,6 +23,7 @@ BURST_GOALS = (("nginx", 0.40),)
 
 ROWS = {
     "new": Row("CPU per new connection (connect, one request, close), µs", 1, NEW_GOALS),
+    "log": Row("CPU per new connection, with an access log to without", 2, most=1.05),
     "sni": Row("CPU per new connection routed by SNI among 1,000 names, µs", 1, NEW_GOALS),
     "kept": Row("CPU per request on a kept connection, µs", 1, best=0.95),
     "bulk-1": Row("CPU per GB, 1 stream, ms", 0, BULK_GOALS),
