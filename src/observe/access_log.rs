@@ -1,7 +1,8 @@
 //! The writer of the access log: one thread that takes records from the workers' queue.
 //!
 //! It writes when the queue runs empty or its buffer is full, and waits for the next message
-//! without a timer. Whatever happens to the target, records are counted as dropped and workers
+//! without a timer. When one has come it gathers more for a moment, so that a busy worker does not
+//! pay for waking the writer, nor the writer for writing, once a record. Whatever happens to the target, records are counted as dropped and workers
 //! never notice.
 
 use std::io;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::access_format::encode;
 use super::access_sink::Sink;
 use crate::config::AccessLog;
-use crate::limits::{ACCESS_LOG_BUFFER, FLOOD_RECORDS_PER_SECOND};
+use crate::limits::{ACCESS_LOG_BUFFER, ACCESS_LOG_GATHER, FLOOD_RECORDS_PER_SECOND};
 use crate::repeat::Repeat;
 use crate::state::{LogMessage, Process, Record, Termination};
 
@@ -70,7 +71,11 @@ impl Writer {
                 Err(TryRecvError::Empty) => {
                     self.flush();
                     match self.wait(records) {
-                        Ok(message) => message,
+                        Ok(message) => {
+                            // Not a wait for a message, which would be woken by each.
+                            std::thread::park_timeout(ACCESS_LOG_GATHER);
+                            message
+                        }
                         Err(RecvTimeoutError::Timeout) => {
                             let now = Instant::now();
                             self.report_floods(|flood| flood.take(now));
