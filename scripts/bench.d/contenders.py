@@ -233,5 +233,7 @@ CONTENDERS = {
 }
 WITHOUT_SNI = {"sōzu"}
 WITHOUT_UDP = {"HAProxy", "sōzu"}
+# Traefik has no workers that keep their connections.
+WITHOUT_WORKERS = {"Traefik"}
 # Traefik logs requests of HTTP only.
 WITHOUT_LOG = {"Traefik", "sōzu"}

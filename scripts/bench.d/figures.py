@@ -14,11 +14,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from contenders import CONTENDERS, NAMES, WITHOUT_LOG, WITHOUT_SNI, WITHOUT_UDP, Setup
-from processes import PATIENCE, Failed, anonymous_bytes, cpu_seconds, free_port
+from contenders import CONTENDERS, NAMES, WITHOUT_LOG, WITHOUT_SNI, WITHOUT_UDP, WITHOUT_WORKERS, Setup
+from processes import PATIENCE, Failed, anonymous_bytes, cpu_seconds, free_port, watched
 
 WARM_UP_SECONDS = 0.3
 IDLE_SESSIONS = 3000
+LONG_SESSIONS = 200
 FEW_SESSIONS, MANY_SESSIONS = 64, 8000
 FLOWS = 50
 ROUTES = 10_000
@@ -66,7 +67,7 @@ class Bench:
     def running(self, name, workers=1, cores=None, pools=None, access_log=False):
         """Starts a contender, and waits until it serves."""
         sni = None if name in WITHOUT_SNI else free_port()
-        udp = None if name in WITHOUT_UDP else free_port()
+        udp = None if name in WITHOUT_UDP else free_port(socket.SOCK_DGRAM)
         with tempfile.TemporaryDirectory() as directory:
             ports = (free_port(), sni, udp, self.backend)
             more = (pools or {"bench": NAMES}, access_log)
@@ -97,6 +98,26 @@ class Bench:
         if child.returncode:
             raise Failed(err.decode().strip())
         return json.loads(out)
+
+    @contextlib.contextmanager
+    def idle(self, instance, sessions):
+        """So many sessions without a byte, connected to the backend."""
+        before = sum(watched(instance.pid).values())
+        command = [self.load, "idle", str(instance.plain), str(sessions)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with self.processes.running(self.load_cores, command, **pipes) as clients:
+            if not clients.stdout.readline():
+                raise Failed(clients.log.read_text())
+            deadline = time.monotonic() + PATIENCE
+            # Each is two sockets.
+            while sum(watched(instance.pid).values()) < before + 2 * sessions:
+                if time.monotonic() > deadline:
+                    raise Failed(f"does not connect {sessions} sessions")
+                time.sleep(0.05)
+            yield
+            clients.stdin.close()
+            if clients.wait():
+                raise Failed(clients.log.read_text())
 
     def costs(self, instance, kind, port, *more, cores=None):
         """CPU seconds of the balancer in a run of the load, and what that has measured."""
@@ -230,17 +251,8 @@ def datagrams(bench, name):
 def idle(bench, name):
     with bench.running(name) as instance:
         before = anonymous_bytes(instance.pid)
-        command = [bench.load, "idle", str(instance.plain), str(IDLE_SESSIONS)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with bench.processes.running(bench.load_cores, command, **pipes) as clients:
-            if not clients.stdout.readline():
-                raise Failed(clients.log.read_text())
-            # The last of them are still being connected to the backend.
-            time.sleep(1)
+        with bench.idle(instance, IDLE_SESSIONS):
             after = anonymous_bytes(instance.pid)
-            clients.stdin.close()
-            if clients.wait():
-                raise Failed(clients.log.read_text())
     return {"idle": (after - before) / IDLE_SESSIONS}
 
 
@@ -253,15 +265,26 @@ def start(bench, name):
 
 
 def scaling(bench, name):
-    per_second = []
+    """Twice the CPU time that one worker has for a connection, to that which two have for it."""
+    costs = []
     for workers in (1, 2):
         with bench.running(name, workers, bench.two_cores) as instance:
-            costs = bench.costs(instance, "connections", instance.plain, cores=bench.beside_two)
-        cpu, result = costs
-        # What so many workers would do if they had nothing but these connections to do.
-        per_second.append(workers * result["count"] / cpu)
-    one, two = per_second
-    return {"scaling": two / one}
+            cpu, result = bench.costs(instance, "connections", instance.plain, cores=bench.beside_two)
+        costs.append(cpu / result["count"])
+    one, two = costs
+    return {"scaling": 2 * one / two}
+
+
+def shares(bench, name):
+    if name in WITHOUT_WORKERS:
+        return {}
+    with bench.running(name, 2, bench.two_cores) as instance:
+        before = watched(instance.pid)
+        with bench.idle(instance, LONG_SESSIONS):
+            after = watched(instance.pid)
+    # Each worker has an instance of epoll, which watches both sockets of its sessions.
+    *_, smallest, largest = sorted(count - before.get(key, 0) for key, count in after.items())
+    return {"shares": largest / smallest}
 
 
 FIGURES = {
@@ -276,4 +299,5 @@ FIGURES = {
     "idle": idle,
     "start": start,
     "scaling": scaling,
+    "shares": shares,
 }

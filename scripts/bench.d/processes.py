@@ -64,8 +64,8 @@ def end(child, patience):
     child.wait()
 
 
-def free_port():
-    with socket.socket() as probe:
+def free_port(kind=socket.SOCK_STREAM):
+    with socket.socket(type=kind) as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
@@ -84,6 +84,20 @@ def cpu_seconds(pid):
         fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / TICK
+
+
+def watched(pid):
+    """How many descriptors each epoll instance watches, by what tells the instances apart."""
+    counts = {}
+    for process in tree(pid):
+        found = set()
+        for path in sorted(Path(f"/proc/{process}/fdinfo").iterdir(), key=lambda path: int(path.name)):
+            descriptors = frozenset(re.findall(r"^tfd:\s*(\d+)", path.read_text(), re.MULTILINE))
+            # An instance may have two descriptors itself.
+            if descriptors and descriptors not in found:
+                found.add(descriptors)
+                counts[process, path.name] = len(descriptors)
+    return counts
 
 
 def anonymous_bytes(pid):
