@@ -36,9 +36,13 @@ pub const COMMANDS: usize = 16;
 /// Connections handed to a worker that it has not taken yet.
 pub const HANDOVERS: usize = 1024;
 
-/// Connection ids of QUIC that the process knows the backend of, the latest; 15 MB, and
-/// what the hello asked for: up to 400 bytes a connection.
+/// Connection ids of QUIC that the process knows the backend of, the latest that clients have used;
+/// 15 MB, and what the hello asked for: up to 400 bytes a connection.
 pub const CONNECTION_IDS: usize = 1 << 17;
+
+/// The same of ids that no client has used since its server chose them: of handshakes under way,
+/// and of forged ones.
+pub const CONNECTION_IDS_UNUSED: usize = 1 << 14;
 
 /// Sources of a UDP listener whose flows and datagrams are counted, where they have limits.
 pub const SOURCES: usize = 1 << 20;

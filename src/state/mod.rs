@@ -25,7 +25,7 @@ pub use admin::{AdminState, Change, Unchanged};
 pub use backend::{BackendState, Full, Lease};
 pub use check::{CheckFailure, CheckReport};
 pub use closing::Closing;
-pub use connections::{Connection, Connections};
+pub use connections::{Chosen, Connection, Connections};
 pub use listener::{FlowPlace, ListenerState};
 pub use outcome::{
     AttemptOutcome, ConnectError, ConnectFailure, Direction, DropReason, Termination,

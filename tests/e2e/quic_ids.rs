@@ -2,7 +2,10 @@
 //! instance a datagram arrives; and an id is no way to somebody else's datagrams or routes.
 
 use std::fs;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
+
+use pointsman::limits::CONNECTION_IDS_UNUSED;
 
 use crate::harness::hello::Hello;
 use crate::harness::initial::{HANDSHAKE, Initial, V1, crypto};
@@ -319,6 +322,50 @@ fn ids_are_learned_from_the_handshake_and_give_nobody_the_answers_of_another() {
     }
 }
 
+/// Whoever forges addresses never uses an id that a server has chosen, since he gets no answers.
+#[test]
+fn forged_openings_push_no_id_out_that_a_client_has_used() {
+    let stubs = Stubs::start();
+    let connect = |original: [u8; 8], chosen: [u8; 8]| {
+        let (client, at, way) = stubs.send(&opening("a.example.com", &original));
+        let backend = &stubs.pools[at.0][at.1];
+        backend.send(&way, &handshake(HANDSHAKE, &[0xc1; 4], &chosen));
+        client.wait();
+        (client, at)
+    };
+    let (used, unused) = ([0xc1; 8], [0xc2; 8]);
+    let (client, at) = connect(ORIGINAL, used);
+    client.send(&stubs.address, &handshake(HANDSHAKE, &used, &[0xc1; 4]));
+    let (got, _) = stubs.pools[at.0][at.1].wait();
+    assert_eq!(got, handshake(HANDSHAKE, &used, &[0xc1; 4]));
+    let (_waits, other) = connect([0xa2; 8], unused);
+    assert_eq!(stubs.send(&short(&unused)).1, other);
+    let is_unknown = |id: &[u8]| {
+        UdpPeer::default().send(&stubs.address, &short(id));
+        assert_eq!(stubs.rest.wait().0, short(id));
+    };
+    // What a client has made up does not become a server's choice by being used.
+    is_unknown(&ORIGINAL);
+
+    let (_waits, again) = connect([0xa3; 8], [0xc3; 8]);
+    for number in 0..CONNECTION_IDS_UNUSED as u32 * 13 / 10 {
+        let [_, _, high, low] = number.to_be_bytes();
+        let forged = UdpSocket::bind(SocketAddr::from(([127, 1, high, low], 0))).unwrap();
+        let id = u64::from(number).to_be_bytes();
+        forged.send_to(&opening("b.example.com", &id), &stubs.address).unwrap();
+        if number % 50 == 0 {
+            stubs.pointsman.wait_received();
+        }
+    }
+    stubs.pointsman.wait_received();
+    stubs.pools[1].iter().for_each(|backend| while backend.next().is_some() {});
+    assert_eq!(stubs.send(&short(&used)).1, at);
+    // This was used from another address, where the answers of its server go as well.
+    assert_eq!(stubs.send(&short(&unused)).1, other);
+    assert_eq!(again.0, 0);
+    is_unknown(&[0xc3; 8]);
+}
+
 /// An id that was learned for one name is no way around the routes of another.
 #[test]
 fn an_opening_is_routed_by_its_hello_whatever_its_id() {
@@ -327,13 +374,14 @@ fn an_opening_is_routed_by_its_hello_whatever_its_id() {
     let chosen = [0xc7; 8];
     stubs.pools[at.0][at.1].send(&way, &handshake(0, &[0xc1; 4], &chosen));
     client.wait();
-    for id in [ORIGINAL, chosen] {
+    let early = Initial { kind: 1, dcid: ORIGINAL.to_vec(), ..Initial::new(V1) }.datagram(&[0]);
+    for (id, later) in [(ORIGINAL, early), (chosen, short(&chosen))] {
         stubs.expect_rejected(&opening("gone.example.com", &id), "rejected");
         let (_other, there, _) = stubs.send(&opening("b.example.com", &id));
         assert_eq!(there.0, 1);
         // And does not draw that connection to another backend.
         for _ in 0..4 {
-            assert_eq!(stubs.send(&short(&id)).1, at);
+            assert_eq!(stubs.send(&later).1, at);
         }
     }
 }

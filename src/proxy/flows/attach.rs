@@ -98,7 +98,7 @@ impl Door {
         let Some(flow) = self.table.get_mut(id) else { return Ok(false) };
         let patience = pool.connect.timeout;
         if pool.outlier.is_some() && backend.state() == State::Ejected {
-            self.trials.push_back((now + patience, id));
+            self.trials.add(now + patience, id);
         }
         flow.account.attempted(&backend.name(), AttemptOutcome::Connected, Duration::ZERO);
         flow.account.entry().comes_to(crate::state::Stage::Relaying(backend));

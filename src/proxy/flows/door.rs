@@ -1,6 +1,5 @@
 //! A listening UDP socket with its flows.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +14,7 @@ use super::flow::{Flow, FlowOfProcess, Held, Stage};
 use crate::address::Address;
 use crate::balance::key::Tuple;
 use crate::config::Protocol;
-use crate::flow::{FlowId, Key, Table};
+use crate::flow::{Deadlines, FlowId, Key, Table};
 use crate::limits::ATTEMPTS_MAX;
 use crate::net::datagram::{Arrival, Batch, Listening, Trouble};
 use crate::snapshot::{ListenSocket, Listener};
@@ -30,10 +29,10 @@ pub(super) struct Door {
     pub index: usize,
     pub table: Table<Flow>,
     pub(super) listening: Listening,
-    /// Flows whose hello is not complete, with when it must be, the oldest first.
-    pub(super) unread: VecDeque<(Instant, FlowId)>,
-    /// Flows that try a backend that is ejected, with when it has to have refused them.
-    pub(super) trials: VecDeque<(Instant, FlowId)>,
+    /// Flows whose hello is not complete, by when it must be.
+    pub(super) unread: Deadlines,
+    /// Flows that try a backend that is ejected, by when it has to have refused them.
+    pub(super) trials: Deadlines,
     /// Datagrams that the kernel has dropped so far.
     kernel_drops: u32,
 }
@@ -51,8 +50,8 @@ impl Door {
             index,
             table: Table::new(Instant::now()),
             listening,
-            unread: VecDeque::new(),
-            trials: VecDeque::new(),
+            unread: Deadlines::default(),
+            trials: Deadlines::default(),
             kernel_drops: 0,
         }
     }
@@ -104,6 +103,7 @@ impl Door {
         self.table.touch(id, now);
         match self.table.get(id).map(|flow| &flow.stage) {
             Some(Stage::Relay(_)) => {
+                self.used(gear, id, cargo.first(), now);
                 self.follow(gear, id, key, now);
                 self.send(gear, id, key, cargo, now);
             }
@@ -343,12 +343,10 @@ impl Door {
             let reason = if all { Termination::Requests } else { Termination::IdleTimeout };
             self.end(gear, id, reason);
         }
-        while let Some(&(_, id)) = self.unread.front().filter(|(due, _)| *due <= now) {
-            self.unread.pop_front();
+        while let Some(id) = self.unread.take_due(now) {
             self.give_up_reading(gear, id, Termination::PrereadTimeout);
         }
-        while let Some(&(_, id)) = self.trials.front().filter(|(due, _)| *due <= now) {
-            self.trials.pop_front();
+        while let Some(id) = self.trials.take_due(now) {
             let Some(flow) = self.table.get_mut(id) else { continue };
             let lane = flow.way().and_then(|way| gear.lanes.get_mut(way.lane));
             if let Some(lane) = lane {
@@ -360,8 +358,7 @@ impl Door {
     /// When [`Door::expire`] has something to do, if no datagram comes before.
     pub fn due(&self) -> Option<Instant> {
         let idle = self.table.next_expiry(self.listener.timeouts.idle);
-        let first = |queue: &VecDeque<(Instant, FlowId)>| queue.front().map(|(due, _)| *due);
-        [idle, first(&self.unread), first(&self.trials)].into_iter().flatten().min()
+        [idle, self.unread.next(), self.trials.next()].into_iter().flatten().min()
     }
 
     /// What hash policies look at.

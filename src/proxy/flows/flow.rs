@@ -10,7 +10,7 @@ use super::super::place::Place;
 use super::super::worker::Enrolled;
 use super::hello::Hello;
 use super::lanes::{Lane, LaneId};
-use crate::state::{Asked, Direction, FlowPlace, Process, SourcePlace};
+use crate::state::{Asked, Chosen, Direction, FlowPlace, Process, SourcePlace};
 use crate::wire::quic::ConnectionId;
 
 /// A flow. Its account is closed, and its places are given back, when it is dropped.
@@ -23,8 +23,8 @@ pub(super) struct Flow {
     pub responses: u32,
     /// It speaks QUIC: the ids that its backend chooses are learned.
     pub quic: bool,
-    /// The last one learned.
-    pub connection: Option<ConnectionId>,
+    /// The last one learned, or the client's own before.
+    pub connection: Option<(ConnectionId, Chosen)>,
     /// What its hello has asked for, to be known with its ids.
     pub asked: Option<Arc<Asked>>,
     pub _held: Held,

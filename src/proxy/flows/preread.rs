@@ -18,7 +18,7 @@ use crate::flow::{FlowId, Key};
 use crate::health::State;
 use crate::limits::KNOWN_ALPN;
 use crate::snapshot::{Lead, Pool};
-use crate::state::{Asked, BackendState, Connection, DropReason, Termination};
+use crate::state::{Asked, BackendState, Chosen, Connection, DropReason, Termination};
 use crate::wire::ClientHello;
 use crate::wire::quic::initial::{Answer, Reason};
 use crate::wire::quic::packet::{Kind, Long};
@@ -50,38 +50,35 @@ impl Door {
         if let Some(flow) = self.table.get_mut(id) {
             flow.stage = Stage::Preread(Box::new(hello));
         }
-        self.unread.push_back((now + self.listener.preread.timeout, id));
+        self.unread.add(now + self.listener.preread.timeout, id);
         self.read(gear, id, key, cargo, now);
     }
 
     /// Puts a flow on the backend of the connection that its first datagram belongs to, if any.
     fn go_on(&mut self, gear: &mut Gear, id: FlowId, datagram: &[u8], now: Instant) -> bool {
-        let Some((known, bytes)) = self.known(gear, datagram, now) else { return false };
+        let Some(known) = self.known(gear, datagram, now) else { return false };
         if !self.rejoin(gear, id, &known.backend, now) {
             return false;
         }
         if let Some(flow) = self.table.get_mut(id) {
             flow.quic = true;
-            flow.connection = bytes.get(..known.length).and_then(ConnectionId::new);
+            flow.connection = known.id.map(|id| (id, known.chosen));
             if let Some(asked) = known.asked {
                 flow.account.asked(&asked);
                 flow.asked = Some(asked);
             }
         }
+        self.used(gear, id, datagram, now);
         true
     }
 
-    /// The connection that a packet belongs to, and the bytes that its id is at the beginning of.
-    fn known<'a>(
-        &self,
-        gear: &Gear,
-        datagram: &'a [u8],
-        now: Instant,
-    ) -> Option<(Connection, &'a [u8])> {
+    /// The connection that a packet belongs to.
+    fn known(&self, gear: &Gear, datagram: &[u8], now: Instant) -> Option<Connection> {
         let ids = &gear.worker.process.connections;
         let listener = &self.listener.state;
-        // A client chooses the first id by chance, so in an Initial it says nothing by itself.
-        let (found, bytes, is_chosen) = match Packet::parse(datagram)? {
+        // A client makes the first id up, which says nothing by itself, and uses it no more once it
+        // knows the server's.
+        let (found, bytes, is_servers) = match Packet::parse(datagram)? {
             Packet::Short { after_first } => {
                 (ids.find_prefix(listener, after_first, now), after_first, true)
             }
@@ -89,15 +86,16 @@ impl Door {
                 (ids.find(listener, dcid, now), dcid, kind == Kind::Handshake)
             }
         };
-        let named = || {
+        if !is_servers {
+            return found;
+        }
+        found.filter(|known| known.chosen != Chosen::ByClient).or_else(|| {
             let pools = self.listener.actions.iter().flat_map(Lead::pools);
             let named = |pool: &Arc<Pool>| pool.backend_named_by(bytes).cloned();
             let backend = pools.into_iter().find_map(named)?;
             // Nothing was learned of it.
-            Some(Connection { backend, asked: None, length: 0 })
-        };
-        let known = if is_chosen { found.or_else(named) } else { found };
-        Some((known?, bytes))
+            Some(Connection { backend, asked: None, id: None, chosen: Chosen::ByServer })
+        })
     }
 
     /// Puts a flow on the backend of its connection; false if that has no place or is down.
@@ -185,7 +183,7 @@ impl Door {
         }
         // Nobody takes the id of another connection by making up the same.
         if let (Some(original), None) = (original, again) {
-            self.remember(gear, id, original, now);
+            self.remember(gear, id, original, Chosen::ByClient, now);
         }
         for datagram in hello.datagrams() {
             self.send(gear, id, key, Cargo::One(datagram), now);
@@ -218,29 +216,29 @@ impl Door {
         self.dropped(gear, DropReason::Preread, count);
     }
 
-    /// When the oldest unfinished hello here began.
+    /// When the unfinished hello that is due first here began.
     fn oldest_hello(&mut self) -> Option<Instant> {
-        while let Some(&(_, id)) = self.unread.front() {
+        while let Some(id) = self.unread.first() {
             if let Some(flow) = self.table.get(id)
                 && let Stage::Preread(_) = &flow.stage
             {
                 return Some(flow.account.started());
             }
             // It is complete by now, or has ended.
-            self.unread.pop_front();
+            self.unread.take_first();
         }
         None
     }
 
     /// Ends that one if all of the process hold more than they may; false if they do not.
     fn gives_way(&mut self, gear: &mut Gear) -> bool {
-        let Some(&(_, oldest)) = self.unread.front() else { return false };
+        let Some(oldest) = self.unread.first() else { return false };
         let flow = self.table.get_mut(oldest);
         let Some(Stage::Preread(hello)) = flow.map(|flow| &mut flow.stage) else { return false };
         if !hello.gives_way() {
             return false;
         }
-        self.unread.pop_front();
+        self.unread.take_first();
         self.give_up_reading(gear, oldest, Termination::Overload);
         true
     }
@@ -249,17 +247,42 @@ impl Door {
     pub(super) fn learn(&mut self, gear: &Gear, id: FlowId, cargo: Cargo<'_>, now: Instant) {
         let Some(flow) = self.table.get(id).filter(|flow| flow.quic) else { return };
         let Some(chosen) = server_id_of(cargo.first()) else { return };
-        if flow.connection.is_none_or(|known| known.as_slice() != chosen) {
-            self.remember(gear, id, chosen, now);
+        let is_known = |(known, whose): (ConnectionId, Chosen)| {
+            whose != Chosen::ByClient && known.as_slice() == chosen
+        };
+        if !flow.connection.is_some_and(is_known) {
+            self.remember(gear, id, chosen, Chosen::ByServer, now);
         }
     }
 
-    fn remember(&mut self, gear: &Gear, id: FlowId, connection: &[u8], now: Instant) {
+    /// Learns for good the id that the backend has chosen, once its client uses it.
+    pub(super) fn used(&mut self, gear: &Gear, id: FlowId, datagram: &[u8], now: Instant) {
+        let connection = self.table.get(id).and_then(|flow| flow.connection);
+        let Some((connection, Chosen::ByServer)) = connection else { return };
+        let uses = match Packet::parse(datagram) {
+            Some(Packet::Short { after_first }) => after_first.starts_with(connection.as_slice()),
+            Some(Packet::Long(Long { dcid, .. })) => dcid == connection.as_slice(),
+            None => false,
+        };
+        if uses {
+            self.remember(gear, id, connection.as_slice(), Chosen::AndUsed, now);
+        }
+    }
+
+    fn remember(
+        &mut self,
+        gear: &Gear,
+        id: FlowId,
+        connection: &[u8],
+        chosen: Chosen,
+        now: Instant,
+    ) {
         let Some(flow) = self.table.get_mut(id) else { return };
         let Stage::Relay(way) = &flow.stage else { return };
         let (ids, backend) = (&gear.worker.process.connections, way.place.lease.backend());
-        ids.learn(&self.listener.state, connection, backend, flow.asked.as_ref(), now);
-        flow.connection = ConnectionId::new(connection);
+        let asked = flow.asked.as_ref();
+        ids.learn(&self.listener.state, connection, chosen, backend, asked, now);
+        flow.connection = ConnectionId::new(connection).map(|connection| (connection, chosen));
     }
 }
 
