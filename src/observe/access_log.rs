@@ -1,9 +1,9 @@
 //! The writer of the access log: one thread that takes records from the workers' queue.
 //!
 //! It writes when the queue runs empty or its buffer is full, and waits for the next message
-//! without a timer. When one has come it gathers more for a moment, so that a busy worker does not
-//! pay for waking the writer, nor the writer for writing, once a record. Whatever happens to the target, records are counted as dropped and workers
-//! never notice.
+//! without a timer. When a record has come it gathers more for a moment, so that a busy worker does
+//! not pay for waking the writer, nor the writer for writing, once a record. Whatever happens to
+//! the target, records are counted as dropped and workers never notice.
 
 use std::io;
 use std::sync::Arc;
@@ -72,8 +72,10 @@ impl Writer {
                     self.flush();
                     match self.wait(records) {
                         Ok(message) => {
-                            // Not a wait for a message, which would be woken by each.
-                            std::thread::park_timeout(ACCESS_LOG_GATHER);
+                            if let LogMessage::Record(_) = message {
+                                // Not a wait for a message, which would be woken by each.
+                                std::thread::park_timeout(ACCESS_LOG_GATHER);
+                            }
                             message
                         }
                         Err(RecvTimeoutError::Timeout) => {

@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::runtime::{Builder, Handle};
@@ -72,7 +72,7 @@ pub struct WorkerThread {
     pub thread: std::thread::JoinHandle<()>,
 }
 
-/// Starts worker `index` on the newest snapshot.
+/// Starts worker `index` on the newest snapshot, and waits until it serves that.
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ pub fn start(
     hands: (Exchange, Inbox),
     snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> io::Result<WorkerThread> {
-    let (started, has_started) = std::sync::mpsc::channel();
+    let (started, has_started) = mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         let _alarm = Alarm(process.clone());
         // A local runtime belongs to the thread that builds it.
@@ -92,10 +92,7 @@ pub fn start(
             Ok(runtime) => runtime,
             Err(error) => return drop(started.send(Err(error))),
         };
-        if started.send(Ok(runtime.handle().clone())).is_err() {
-            return; // whoever started the worker has given up
-        }
-        runtime.block_on(Worker::run(index, process, hands, snapshots));
+        runtime.block_on(Worker::run(index, process, hands, snapshots, started));
         // What did not end in time is dropped with the runtime, and accounted for by its guards.
     })?;
     let ended = |_| io::Error::other("a worker thread ended as it started");
@@ -122,6 +119,7 @@ impl Worker {
         process: Arc<Process>,
         (exchange, inbox): (Exchange, Inbox),
         mut snapshots: watch::Receiver<Arc<Snapshot>>,
+        started: mpsc::Sender<io::Result<Handle>>,
     ) {
         let snapshot = snapshots.borrow_and_update().clone();
         let mut phases = process.phase.subscribe();
@@ -146,6 +144,8 @@ impl Worker {
         let handed = tokio::task::spawn_local(inbox.run(worker.clone()));
         let mut acceptors: Vec<Rc<Acceptor>> = Vec::new();
         worker.reconcile(&mut acceptors).await;
+        // If nobody hears of it, the process is about to stop.
+        let _unheard = started.send(Ok(Handle::current()));
         loop {
             let phase = *phases.borrow_and_update();
             if let Phase::Draining { .. } | Phase::Stopping = phase {
