@@ -177,6 +177,9 @@ pub const RING_STEPS: usize = 512;
 /// Lines of the program's log waiting to be written; more are dropped and counted.
 pub const LOG_QUEUE: usize = 4 * 1024;
 
+/// Shortages, each of one listener and for one cause, that a worker warns of at a time.
+pub const SHORTAGES: usize = 64;
+
 /// Access log records waiting for the writer; more are dropped and counted.
 pub const ACCESS_LOG_QUEUE: usize = 16 * 1024;
 

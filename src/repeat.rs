@@ -1,6 +1,9 @@
 //! Keeps a line that would repeat many times a second from filling the log.
 
+use std::hash::Hash;
 use std::time::{Duration, Instant};
+
+use ahash::AHashMap;
 
 /// Lets one line through each interval, and counts the others for the next one to mention.
 #[derive(Debug)]
@@ -27,6 +30,34 @@ impl Repeat {
     }
 }
 
+/// A [`Repeat`] for each of the things that lines are about, of which so many may have one at a
+/// time.
+#[derive(Debug)]
+pub struct Repeats<K> {
+    every: Duration,
+    most: usize,
+    each: AHashMap<K, Repeat>,
+}
+
+impl<K: Hash + Eq> Repeats<K> {
+    /// At most one line in `every` about one thing, and lines about `most` things.
+    pub fn new(every: Duration, most: usize) -> Self {
+        Repeats { every, most, each: AHashMap::new() }
+    }
+
+    /// As [`Repeat::admit`], of lines about `thing`. `None` as well, and not counted, if as many
+    /// others as may be have had theirs.
+    pub fn admit(&mut self, thing: K, now: Instant) -> Option<u64> {
+        if self.each.len() >= self.most && !self.each.contains_key(&thing) {
+            self.each.retain(|_, repeat| repeat.next.is_some_and(|next| now < next));
+            if self.each.len() >= self.most {
+                return None;
+            }
+        }
+        self.each.entry(thing).or_insert_with(|| Repeat::new(self.every)).admit(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,6 +77,31 @@ mod tests {
             (6000, Some(0)),
         ] {
             assert_eq!(repeat.admit(at(ms)), expected, "at {ms} ms");
+        }
+    }
+
+    #[test]
+    fn each_thing_has_its_own_lines() {
+        let start = Instant::now();
+        let mut repeats = Repeats::new(Duration::from_secs(1), 2);
+        for (ms, thing, expected) in [
+            (0, 'a', Some(0)),
+            (1, 'b', Some(0)),
+            (2, 'a', None),
+            (3, 'b', None),
+            (4, 'b', None),
+            // As many as may be.
+            (999, 'c', None),
+            // The first one's interval is over, and what it has suppressed is forgotten.
+            (1000, 'c', Some(0)),
+            (1000, 'a', None),
+            (1001, 'b', Some(2)),
+            (1001, 'c', None),
+            (2000, 'c', Some(1)),
+        ] {
+            let now = start + Duration::from_millis(ms);
+            assert_eq!(repeats.admit(thing, now), expected, "{thing} at {ms} ms");
+            assert!(repeats.each.len() <= 2);
         }
     }
 }

@@ -19,7 +19,9 @@ use super::ready::Stash;
 use super::roll::{Entry, Roll};
 use super::session::{self, Accepted};
 use crate::config::Protocol;
+use crate::limits::SHORTAGES;
 use crate::net::scratch::Scratch;
+use crate::repeat::Repeats;
 use crate::snapshot::{Entrance, ListenSocket, Listener, Pool, Snapshot};
 use crate::state::{Phase, Process, Termination};
 
@@ -36,7 +38,7 @@ const BEAT: Duration = Duration::from_millis(200);
 /// What sessions get to close after an order, when everything must stop.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// At most one warning about missing descriptors in this time, from one worker.
+/// At most one warning in this time that a listener is short of the same thing, from one worker.
 const SHORTAGE_WARNING: Duration = Duration::from_secs(5);
 
 /// What the sessions of a worker share.
@@ -60,7 +62,8 @@ pub(super) struct Worker {
     pub roll: Roll,
     /// [`Worker::beat`] runs.
     beats: Cell<bool>,
-    shortage_warned: Cell<Option<Instant>>,
+    /// Warnings by listener and error number.
+    shortages: RefCell<Repeats<(Arc<str>, Option<i32>)>>,
 }
 
 /// A worker's thread, from outside.
@@ -135,7 +138,7 @@ impl Worker {
             snapshot: RefCell::new(snapshot),
             roll: Roll::default(),
             beats: Cell::new(false),
-            shortage_warned: Cell::new(None),
+            shortages: RefCell::new(Repeats::new(SHORTAGE_WARNING, SHORTAGES)),
             process,
         });
         tokio::task::spawn_local(worker.clone().close_oldest_hellos());
@@ -324,13 +327,12 @@ impl Worker {
         use_it(&mut self.rng.borrow_mut())
     }
 
-    /// Says that the process is short of something, and what happens meanwhile, but not all the time.
-    pub fn warn_of_shortage(&self, listener: &str, error: &io::Error, meanwhile: &str) {
-        let now = Instant::now();
-        let quiet = |at: Instant| now.duration_since(at) < SHORTAGE_WARNING;
-        if !self.shortage_warned.get().is_some_and(quiet) {
-            self.shortage_warned.set(Some(now));
-            tracing::warn!(listener, %error, "{meanwhile}");
+    /// Says that a listener is short of something, and what happens meanwhile, but not all the time.
+    pub fn warn_of_shortage(&self, listener: &Arc<str>, error: &io::Error, meanwhile: &str) {
+        let shortage = (listener.clone(), error.raw_os_error());
+        let admitted = self.shortages.borrow_mut().admit(shortage, Instant::now());
+        if let Some(suppressed) = admitted {
+            tracing::warn!(listener = &**listener, %error, suppressed, "{meanwhile}");
         }
     }
 }

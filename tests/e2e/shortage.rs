@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::harness::{Backend, Pointsman, Stream, one_listener, pass, wait_until};
+use crate::harness::{
+    Backend, Pointsman, Stream, UdpBackend, UdpClient, one_listener, pass, wait_until,
+};
 
 fn pauses(pointsman: &Pointsman) -> f64 {
     let labels = [("listener", "edge")];
@@ -51,6 +53,34 @@ fn without_descriptors_accepting_pauses_and_resumes() {
     let failed = metrics.closed("edge", "connect_failed") + metrics.closed("edge", "error");
     assert_eq!(f64::from(served) + failed, 30.0);
     pointsman.stop();
+}
+
+/// What is said of one listener does not keep back what is to be said of another.
+#[test]
+fn each_listener_that_is_short_is_warned_of() {
+    let backend = UdpBackend::choosy("127.0.0.1:0");
+    let listener = "bind: \"127.0.0.1:0\", protocol: udp, pool: pool";
+    let pointsman = Pointsman::start(&format!(
+        "workers: 1\n\
+         listeners: {{ one: {{ {listener} }}, two: {{ {listener} }} }}\n\
+         pools: {{ pool: {{ backends: [\"{}\"] }} }}\n",
+        backend.address()
+    ));
+    let addresses = ["one", "two"].map(|name| pointsman.address(name));
+    pointsman.limit_descriptors(pointsman.usage_at_rest().descriptors() as u64 + 5);
+    let mut clients = Vec::new();
+    for (name, address) in ["one", "two"].iter().zip(&addresses) {
+        for _ in 0..10 {
+            let client = UdpClient::to(address);
+            client.send("flow");
+            clients.push(client);
+        }
+        let told = format!("listener=\"{name}\"");
+        wait_until(&format!("a warning of {name}"), || {
+            let log = pointsman.log();
+            log.lines().any(|line| line.contains("no socket for a flow") && line.contains(&told))
+        });
+    }
 }
 
 #[test]
