@@ -25,17 +25,22 @@ pub(super) trait Linked {
 pub(super) struct List {
     front: u32,
     back: u32,
+    len: usize,
 }
 
 impl Default for List {
     fn default() -> Self {
-        List { front: NONE, back: NONE }
+        List { front: NONE, back: NONE, len: 0 }
     }
 }
 
 impl List {
     pub(super) fn front(&self) -> Option<u32> {
         (self.front != NONE).then_some(self.front)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Adds a slot that is in no list.
@@ -48,6 +53,7 @@ impl List {
             None => self.front = number,
         }
         self.back = number;
+        self.len += 1;
     }
 
     /// Takes out a slot of this list.
@@ -62,6 +68,7 @@ impl List {
             Some(slot) => slot.links().previous = previous,
             None => self.back = previous,
         }
+        self.len = self.len.saturating_sub(1);
     }
 
     /// Makes a slot of this list its last.
@@ -96,10 +103,11 @@ mod tests {
             let mut left = numbers.to_vec();
             for number in order {
                 assert_eq!(list.front(), left.first().copied(), "{order:?}");
+                assert_eq!(list.len(), left.len());
                 list.unlink(&mut slots, number);
                 left.retain(|other| *other != number);
             }
-            assert_eq!((list.front(), list.back), (None, NONE), "{order:?}");
+            assert_eq!((list.front(), list.back, list.len()), (None, NONE, 0), "{order:?}");
         }
     }
 

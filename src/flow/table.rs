@@ -1,5 +1,6 @@
 //! The flows of one worker at one listener.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -217,6 +218,15 @@ impl<T> Table<T> {
     pub fn victim_but(&self, kept: FlowId) -> Option<FlowId> {
         let fronts = [self.unanswered.front(), self.answered.front()];
         fronts.into_iter().flatten().filter_map(|number| self.id(number)).find(|&id| id != kept)
+    }
+
+    /// Where several tables share what there is too little of: the victim with the least rank goes.
+    /// That is one unanswered, and among victims of that kind the one whose table has most flows of
+    /// it. `(answered, how many there are)`.
+    pub fn rank(&self, victim: FlowId) -> Option<(bool, Reverse<usize>)> {
+        let slot = self.slots.get(victim.number)?;
+        let alike = if slot.answered { &self.answered } else { &self.unanswered };
+        (slot.generation == victim.generation).then_some((slot.answered, Reverse(alike.len())))
     }
 
     /// All flows in no particular order. O(n).

@@ -168,6 +168,90 @@ fn beyond_what_the_process_may_have_is_overload() {
     assert_eq!(pointsman.backend(&backend.address())["state"], "up");
 }
 
+/// Listeners of one worker, each with what follows its name, in front of one backend.
+fn listeners(all: &[(&str, &str)], top: &str, backend: &UdpBackend) -> Pointsman {
+    let mut yaml = format!("workers: 1\n{top}\nlisteners:\n");
+    for (name, more) in all {
+        yaml +=
+            &format!("  {name}: {{ bind: \"127.0.0.1:0\", protocol: udp, pool: pool{more} }}\n");
+    }
+    Pointsman::start(&format!(
+        "{yaml}pools: {{ pool: {{ backends: [\"{}\"] }} }}\n",
+        backend.address()
+    ))
+}
+
+/// What a flood at one listener has taken, another gets: the unanswered of the flood go.
+#[test]
+fn a_flood_at_one_listener_leaves_room_at_another() {
+    let backend = choosy();
+    let all = [("edge", ""), ("flooded", "")];
+    let pointsman = listeners(&all, "max_connections: 10", &backend);
+    let (edge, flooded) = (pointsman.address("edge"), pointsman.address("flooded"));
+    let mut kept = Vec::new();
+    flood(&flooded, 30, &mut kept);
+    pointsman.wait_received();
+    assert_eq!(pointsman.metrics().active("flooded"), 10.0);
+    let friends: Vec<_> = (0..5).map(|_| UdpClient::to(&edge)).collect();
+    for round in 0..5 {
+        let question = format!("ask {round}");
+        friends.iter().for_each(|client| assert_eq!(client.ask(&question), question));
+        flood(&flooded, 30, &mut kept);
+        pointsman.wait_received();
+    }
+    let metrics = pointsman.metrics();
+    assert_eq!((total(&metrics), flows(&metrics)), (5.0, 5.0));
+    assert_eq!((metrics.active("flooded"), metrics.closed("flooded", "overload")), (5.0, 175.0));
+}
+
+/// The same of descriptors, which flows that expect no answer have none of.
+#[test]
+fn a_flood_at_one_listener_leaves_descriptors_to_another() {
+    let backend = choosy();
+    let all = [("edge", ""), ("flooded", ""), ("silent", ", udp: { responses: 0 }")];
+    let pointsman = listeners(&all, "", &backend);
+    let [edge, flooded, silent] = all.map(|(name, _)| pointsman.address(name));
+    let mut kept = Vec::new();
+    flood(&silent, 50, &mut kept);
+    pointsman.wait_received();
+    pointsman.limit_descriptors(pointsman.usage_at_rest().descriptors() as u64 + 10);
+    flood(&flooded, 20, &mut kept);
+    pointsman.wait_received();
+    let friends: Vec<_> = (0..5).map(|_| UdpClient::to(&edge)).collect();
+    for round in 0..5 {
+        let question = format!("ask {round}");
+        friends.iter().for_each(|client| assert_eq!(client.ask(&question), question));
+        flood(&flooded, 20, &mut kept);
+        pointsman.wait_received();
+    }
+    pointsman.limit_descriptors(10_000);
+    let metrics = pointsman.metrics();
+    assert_eq!((total(&metrics), flows(&metrics)), (5.0, 5.0));
+    assert_eq!((metrics.active("silent"), metrics.closed("silent", "overload")), (50.0, 0.0));
+    let ended = metrics.closed("flooded", "overload");
+    assert!(ended >= 110.0 && ended + metrics.active("flooded") == 120.0, "{ended}");
+}
+
+/// Where all have been answered, the fullest listener makes room by its idlest.
+#[test]
+fn an_answered_flow_of_the_fullest_listener_goes_where_there_is_no_other() {
+    let backend = choosy();
+    let pointsman = listeners(&[("edge", ""), ("other", "")], "max_connections: 4", &backend);
+    let (edge, other) = (pointsman.address("edge"), pointsman.address("other"));
+    let first = UdpClient::to(&edge);
+    first.ask("ask");
+    let others: Vec<_> = (0..3).map(|_| UdpClient::to(&other)).collect();
+    others.iter().chain(&others[..1]).for_each(|client| assert_eq!(client.ask("ask"), "ask"));
+    let second = UdpClient::to(&edge);
+    second.ask("ask");
+    let records = pointsman.access_log(1);
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].text("client"), others[1].local());
+    assert_eq!(records[0].text("termination"), "overload");
+    first.ask("ask on");
+    assert_eq!((total(&pointsman.metrics()), flows(&pointsman.metrics())), (2.0, 2.0));
+}
+
 /// However many flows there are, connections find places: an eighth of all.
 #[test]
 fn flows_leave_places_to_connections() {

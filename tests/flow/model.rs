@@ -3,6 +3,7 @@
 //! The universe is small, so that clients come back, times coincide and names go stale. The model
 //! shares nothing with what it checks but the key.
 
+use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -168,6 +169,9 @@ fn agree(table: &Table<u32>, model: &Model, names: &[FlowId], now: Instant) {
     for &id in names {
         let flow = model.flows.iter().find(|flow| flow.id == id);
         assert_eq!(table.get(id).copied(), flow.map(|flow| flow.value), "{id:?}");
+        let alike = |answered| model.flows.iter().filter(|flow| flow.answered == answered).count();
+        let rank = flow.map(|flow| (flow.answered, Reverse(alike(flow.answered))));
+        assert_eq!(table.rank(id), rank, "{id:?}");
         assert_eq!(FlowId::from_u64(id.to_u64()), id);
         assert!(id.to_u64() >> 32 > 0);
         assert_eq!(table.get(FlowId::from_u64(id.to_u64() as u32 as u64)), None);

@@ -43,6 +43,23 @@ fn one_can_be_kept() {
     assert_eq!(table.victim_but(ids[1]), None);
 }
 
+/// A flood is where most are alike; and however many have been answered, the unanswered go first.
+#[test]
+fn the_victim_of_the_fullest_table_goes_first() {
+    // Each with so many flows, and the first so many of them answered.
+    let tables = [(3, 3), (2, 1), (9, 9), (4, 1), (3, 1)].map(|(flows, answered)| {
+        let (mut table, ids, now) = table(flows);
+        ids[..answered].iter().for_each(|&id| assert!(table.answered(id, now).is_some()));
+        table
+    });
+    let mut order: Vec<_> = (0..tables.len()).collect();
+    order.sort_by_key(|&index| tables[index].rank(tables[index].victim().unwrap()).unwrap());
+    assert_eq!(order, [3, 4, 1, 2, 0]);
+    let (mut table, ids, _) = table(1);
+    table.remove(ids[0]);
+    assert_eq!(table.rank(ids[0]), None);
+}
+
 #[test]
 fn the_idlest_expires_first() {
     let (mut table, ids, now) = table(3);

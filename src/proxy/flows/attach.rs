@@ -10,6 +10,7 @@ use super::Gear;
 use super::door::Door;
 use super::flow::{Flow, Stage, Way};
 use super::lanes::{LaneId, User};
+use super::room::Lack;
 use crate::balance::key::Tuple;
 use crate::flow::{FlowId, Key};
 use crate::health::State;
@@ -37,6 +38,12 @@ impl Door {
             Some(0) => Use::SendOnly,
             Some(_) => Use::Exchange,
         }
+    }
+
+    /// Whether a flow has a socket of its own.
+    pub(super) fn has_socket(&self, id: FlowId) -> bool {
+        let relayed = |flow: &Flow| matches!(flow.stage, Stage::Relay(_));
+        self.lane_use() != Use::SendOnly && self.table.get(id).is_some_and(relayed)
     }
 
     /// Gives the flow a backend of the pool.
@@ -135,8 +142,8 @@ impl Door {
                 ..=4 => 1,
                 _ => PORTS_GIVEN_UP.min(1 << (attempt - 4)),
             };
-            let mut gives_up = || self.evict(gear, Some(id), Termination::Overload);
-            if (0..most).take_while(|_| gives_up()).count() == 0 {
+            let mut make_room = || self.make_room(gear, Some(id), Lack::Sockets);
+            if (0..most).take_while(|_| make_room()).count() == 0 {
                 return Err(error);
             }
         }

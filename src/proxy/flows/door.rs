@@ -6,11 +6,9 @@ use std::time::Instant;
 
 use super::super::account::Account;
 use super::super::session::{Refusal as Refused, route};
-use super::super::worker::Enrolled;
 use super::Gear;
 use super::cargo::{Cargo, reason};
-use super::flow::{Flow, FlowOfProcess, Held, Stage};
-
+use super::flow::{Flow, Stage};
 use crate::address::Address;
 use crate::balance::key::Tuple;
 use crate::config::Protocol;
@@ -163,60 +161,6 @@ impl Door {
         } else {
             self.table.insert(*key, flow, now)
         })
-    }
-
-    /// What a flow counts against. Where all is taken, the flow that is least missed makes room.
-    fn admit(
-        &mut self,
-        gear: &mut Gear,
-        account: &Account,
-        key: &Key,
-        now: Instant,
-    ) -> Result<Held, Termination> {
-        if gear.closing {
-            return Err(Termination::Shutdown);
-        }
-        let state = self.listener.state.clone();
-        let client = key.client().ip();
-        let source = match &self.listener.sources {
-            Some(sources) => Some(sources.place(client, now).ok_or(Termination::Limit)?),
-            None => None,
-        };
-        let most = self.listener.limits.flows;
-        // More than one has to go where a reload has lowered the limit.
-        let listener = loop {
-            match state.flow_place(most) {
-                Some(place) => break place,
-                None if self.evict(gear, None, Termination::Limit) => {}
-                None => return Err(Termination::Limit),
-            }
-        };
-        let mut tries = 1..ATTEMPTS_MAX;
-        let process = loop {
-            if let Some(place) = FlowOfProcess::take(&gear.worker.process) {
-                break place;
-            }
-            // What is given up, another worker may be the quicker one to take.
-            if tries.next().is_none() || !self.evict(gear, None, Termination::Overload) {
-                return Err(Termination::Overload);
-            }
-        };
-        let enrolled = Enrolled::new(&gear.worker, account.entry());
-        Ok((enrolled, listener, process, source.map(Box::new)))
-    }
-
-    /// Ends the flow that is least missed, but not `kept`; false if there is none.
-    pub(super) fn evict(
-        &mut self,
-        gear: &mut Gear,
-        kept: Option<FlowId>,
-        reason: Termination,
-    ) -> bool {
-        let victim = match kept {
-            Some(kept) => self.table.victim_but(kept),
-            None => self.table.victim(),
-        };
-        victim.inspect(|&id| self.end(gear, id, reason)).is_some()
     }
 
     /// Routes the flow, and gives it a backend; false if it ends here.

@@ -18,6 +18,7 @@ mod flow;
 mod hello;
 mod lanes;
 mod preread;
+mod room;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -97,7 +98,23 @@ impl Flows {
 struct Gear {
     worker: Rc<Worker>,
     lanes: Lanes,
+    /// By index; the one at work is not among them meanwhile.
+    doors: Vec<Option<Box<Door>>>,
     closing: bool,
+}
+
+impl Gear {
+    /// Lets a door work, if there is one of this index.
+    fn at_door<R>(
+        &mut self,
+        index: usize,
+        act: impl FnOnce(&mut Door, &mut Gear) -> R,
+    ) -> Option<R> {
+        let mut door = self.doors.get_mut(index)?.take()?;
+        let result = act(&mut door, self);
+        self.doors[index] = Some(door);
+        Some(result)
+    }
 }
 
 struct Loop {
@@ -105,7 +122,6 @@ struct Loop {
     gear: Gear,
     /// What is received, before it is sent on.
     answers: Answers,
-    doors: Vec<Option<Door>>,
     /// When drops of the kernel are to be counted, if datagrams have come.
     drops_due: Option<Instant>,
 }
@@ -114,8 +130,8 @@ impl Loop {
     fn new(worker: &Rc<Worker>) -> io::Result<Self> {
         let watch = Rc::new(Epoll::new()?.register()?);
         let lanes = Lanes::new(watch.clone());
-        let gear = Gear { worker: worker.clone(), lanes, closing: false };
-        Ok(Loop { watch, gear, answers: Answers::default(), doors: Vec::new(), drops_due: None })
+        let gear = Gear { worker: worker.clone(), lanes, doors: Vec::new(), closing: false };
+        Ok(Loop { watch, gear, answers: Answers::default(), drops_due: None })
     }
 
     async fn run(mut self, worker: Rc<Worker>) {
@@ -174,31 +190,33 @@ impl Loop {
         if !self.answers.have_room_for(lane) {
             self.hand_back(now);
         }
-        if let Some(Some(door)) = self.doors.get_mut(index) {
-            door.answer(&mut self.gear, &mut self.answers, id, now);
-        }
+        let Loop { gear, answers, .. } = self;
+        gear.at_door(index, |door, gear| door.answer(gear, answers, id, now));
     }
 
     /// Sends the answers that wait.
     fn hand_back(&mut self, now: Instant) {
-        if let Some(Some(door)) = self.answers.door().and_then(|index| self.doors.get_mut(index)) {
-            door.hand_back_all(&mut self.gear, self.answers.iter(), now);
+        let Loop { gear, answers, .. } = self;
+        if let Some(index) = answers.door() {
+            gear.at_door(index, |door, gear| door.hand_back_all(gear, answers.iter(), now));
         }
-        self.answers.clear();
+        answers.clear();
     }
 
     fn take(&mut self, index: usize, now: Instant) {
         // Their flows are still there, and so is their room.
         self.hand_back(now);
-        let Loop { gear, answers, doors, .. } = self;
+        let Loop { gear, answers, .. } = self;
         let batch = answers.batch();
-        let Some(Some(door)) = doors.get_mut(index) else { return };
+        let Some(received) = gear.at_door(index, |door, _| door.receive(batch)) else { return };
         self.drops_due.get_or_insert(now + DROPS);
-        for arrival in door.receive(batch).into_iter().flatten() {
-            let Some(Some(door)) = doors.get_mut(index) else { return };
-            door.arrive(gear, &arrival, now);
-            if door.listener.reads_hello {
-                preread::keep_bound(doors, gear);
+        for arrival in received.into_iter().flatten() {
+            let read = gear.at_door(index, |door, gear| {
+                door.arrive(gear, &arrival, now);
+                door.listener.reads_hello
+            });
+            if read == Some(true) {
+                preread::keep_bound(gear);
             }
         }
     }
@@ -217,12 +235,13 @@ impl Loop {
     }
 
     fn due(&self) -> Option<Instant> {
-        self.doors.iter().flatten().filter_map(Door::due).chain(self.drops_due).min()
+        let doors = self.gear.doors.iter().flatten();
+        doors.filter_map(|door| door.due()).chain(self.drops_due).min()
     }
 
     fn each_door(&mut self, mut act: impl FnMut(&mut Door, &mut Gear)) {
-        for door in self.doors.iter_mut().flatten() {
-            act(door, &mut self.gear);
+        for index in 0..self.gear.doors.len() {
+            self.gear.at_door(index, &mut act);
         }
     }
 
@@ -230,21 +249,24 @@ impl Loop {
         self.gear.closing = flows.closing.get();
         let Some((wanted, done)) = flows.wanted.borrow_mut().take() else { return };
         self.gear.lanes.close_resting();
-        for slot in &mut self.doors {
-            let Some(door) = slot else { continue };
-            match wanted.iter().find(|(socket, _)| Arc::ptr_eq(socket, &door.socket)) {
-                Some((_, listener)) => door.replace(listener),
-                None => {
-                    door.end_all(&mut self.gear, Termination::Shutdown);
-                    *slot = None;
+        for index in 0..self.gear.doors.len() {
+            let stays = self.gear.at_door(index, |door, gear| {
+                let own = wanted.iter().find(|(socket, _)| Arc::ptr_eq(socket, &door.socket));
+                match own {
+                    Some((_, listener)) => door.replace(listener),
+                    None => door.end_all(gear, Termination::Shutdown),
                 }
+                own.is_some()
+            });
+            if stays == Some(false) {
+                self.gear.doors[index] = None;
             }
         }
-        let is_open = |doors: &[Option<Door>], socket: &Arc<ListenSocket>| {
+        let is_open = |doors: &[Option<Box<Door>>], socket: &Arc<ListenSocket>| {
             doors.iter().flatten().any(|door| Arc::ptr_eq(&door.socket, socket))
         };
         for (socket, listener) in wanted {
-            if is_open(&self.doors, &socket) {
+            if is_open(&self.gear.doors, &socket) {
                 continue;
             }
             if let Err(error) = self.open(&socket, &listener) {
@@ -261,13 +283,14 @@ impl Loop {
     fn open(&mut self, socket: &Arc<ListenSocket>, listener: &Arc<Listener>) -> io::Result<()> {
         let fd = socket.take(self.gear.worker.index).ok_or(io::ErrorKind::NotConnected)?;
         let listening = Listening::new(fd)?;
-        let free = self.doors.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.doors.len());
+        let doors = &mut self.gear.doors;
+        let free = doors.iter().position(Option::is_none);
+        let index = free.unwrap_or(doors.len());
         self.watch.get_ref().add(&listening, DOOR | index as u64)?;
-        let door = Door::new(socket, listener, index, listening);
+        let door = Box::new(Door::new(socket, listener, index, listening));
         match free {
-            Some(free) => self.doors[free] = Some(door),
-            None => self.doors.push(Some(door)),
+            Some(free) => doors[free] = Some(door),
+            None => doors.push(Some(door)),
         }
         Ok(())
     }

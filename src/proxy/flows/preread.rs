@@ -288,12 +288,12 @@ impl Door {
 
 /// Ends the oldest unfinished hellos of the worker until all of the process hold no more than they
 /// may. Those of all doors: else a flood of one would leave no room for a hello at another.
-pub(super) fn keep_bound(doors: &mut [Option<Door>], gear: &mut Gear) {
+pub(super) fn keep_bound(gear: &mut Gear) {
     while gear.worker.process.holds_too_many_quic_hellos() {
-        let open = doors.iter_mut().flatten();
-        let begun = open.filter_map(|door| Some((door.oldest_hello()?, door)));
-        let Some((_, door)) = begun.min_by_key(|(begun, _)| *begun) else { return };
-        if !door.gives_way(gear) {
+        let open = gear.doors.iter_mut().flatten();
+        let begun = open.filter_map(|door| Some((door.oldest_hello()?, door.index)));
+        let Some((_, index)) = begun.min() else { return };
+        if gear.at_door(index, |door, gear| door.gives_way(gear)) != Some(true) {
             return;
         }
     }
