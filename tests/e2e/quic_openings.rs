@@ -177,7 +177,7 @@ fn truncated_hellos_reach_no_name() {
     // The other half of a hello does not help.
     let (first, second) = (captured("chromium-156-a"), captured("chromium-156-b"));
     for end in (5..second.len()).step_by(50) {
-        let _client = edge.send([&*first, &second[..end]]);
+        clients.push(edge.send([&*first, &second[..end]]));
     }
     let timed_out = (5..second.len()).step_by(50).count();
     edge.wait_closed("preread_timeout", timed_out);
