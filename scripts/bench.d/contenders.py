@@ -48,6 +48,8 @@ def pointsman(setup):
     udp = {"bind": f"127.0.0.1:{setup.udp}", "protocol": "udp", "pool": setup.first_pool}
     config = {
         "workers": setup.workers,
+        # Flows go on until they are idle: nobody waits for that.
+        "shutdown": {"grace": "0s"},
         "listeners": {
             "plain": {"bind": f"127.0.0.1:{setup.plain}", "pool": setup.first_pool},
             "sni": {"bind": f"127.0.0.1:{setup.sni}", "routes": routes},

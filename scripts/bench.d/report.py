@@ -63,37 +63,39 @@ def cell(row, values, name):
     text = number(statistics.median(values[name]))
     if len(values[name]) > 1:
         text += f" ({number(min(values[name]))}–{number(max(values[name]))})"
-    own = statistics.median(values.get("pointsman") or [0])
-    if name != "pointsman" and own > 0:
-        text += f" ×{statistics.median(values[name]) / own:.2f}"
-    return text
+    factor = None if name == "pointsman" else ratio(values, name)
+    return f"{text} ×{1 / factor:.2f}" if factor else text
+
+
+def ratio(values, peer):
+    """pointsman's figure to a peer's: the median of the rounds' own, in which the two are measured
+    moments apart. What a machine does to both does not count, nor the order of magnitude of a round.
+    Nothing of what cannot be compared."""
+    pairs = list(zip(values.get("pointsman", []), values.get(peer, [])))
+    if not pairs or min(map(min, pairs)) <= 0:
+        return None
+    return statistics.median(own / other for own, other in pairs)
 
 
 def verdict(row, values):
-    medians = {name: statistics.median(rounds) for name, rounds in values.items() if rounds}
-    own = medians.pop("pointsman", None)
-    wanted = goals(row, medians)
-    if own is None or not wanted:
-        return ""
-    missed = [text for text, met in wanted if not met(own)]
-    return f"**missed**: {', '.join(missed)}" if missed else "met"
+    own = statistics.median(values.get("pointsman") or [0])
+    wanted = goals(row, own, {name: ratio(values, name) for name in values if name != "pointsman"})
+    missed = [text for text, met in wanted if not met]
+    return f"**missed**: {', '.join(missed)}" if missed else "met" if wanted else ""
 
 
-def goals(row, peers):
-    """The text of each goal that can be judged, and whether a figure meets it."""
+def goals(row, own, ratios):
+    """The text of each goal that can be judged, and whether it is met."""
+    ratios = {name: factor for name, factor in ratios.items() if factor}
     wanted = []
-    for family, factor in row.peers:
-        for name in (name for name in peers if name.split()[-1] == family):
-            wanted.append(at_most(f"{factor:.2f} × {name}", factor * peers[name]))
-    if row.best and peers:
-        name = min(peers, key=peers.get)
-        wanted.append(at_most(f"{row.best:.2f} × {name} (the best peer)", row.best * peers[name]))
+    for family, most in row.peers:
+        for name in (name for name in ratios if name.split()[-1] == family):
+            wanted.append((f"≤ {most:.2f} × {name}", ratios[name] <= most))
+    if row.best and ratios:
+        name = max(ratios, key=ratios.get)
+        wanted.append((f"≤ {row.best:.2f} × {name} (the best peer)", ratios[name] <= row.best))
     if row.most:
-        wanted.append(at_most(f"{row.most:,}", row.most))
+        wanted.append((f"≤ {row.most:,}", own <= row.most))
     if row.least:
-        wanted.append((f"≥ {row.least}", lambda own: own >= row.least))
+        wanted.append((f"≥ {row.least}", own >= row.least))
     return wanted
-
-
-def at_most(text, bound):
-    return f"≤ {text}", lambda own: own <= bound

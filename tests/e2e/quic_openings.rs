@@ -152,6 +152,29 @@ fn half_a_hello_waits_and_then_is_dropped() {
     }
 }
 
+/// A hello that comes after a reload has its time, whatever time those before it have.
+#[test]
+fn a_shorter_time_is_not_waited_out_behind_a_longer_one() {
+    let edge = |timeout: &str| {
+        let lines = ["protocol: udp", &format!("preread: {{ timeout: {timeout} }}")];
+        routed(
+            &lines,
+            &[&format!("{{ sni: {NAMES}, pool: pool }}")],
+            &[("pool", "127.0.0.1:9".into())],
+        ) + "workers: 1\nshutdown: { grace: 0s }\n"
+    };
+    let pointsman = Pointsman::start(&edge("1h"));
+    let address = pointsman.address("edge");
+    let clients = [(); 2].map(|()| UdpPeer::default());
+    clients[0].send(&address, &captured("chromium-156-a"));
+    pointsman.wait_received();
+    pointsman.reload(&edge("100ms")).unwrap();
+    clients[1].send(&address, &captured("chromium-156-a"));
+    pointsman.expect_count(1.0, |metrics| metrics.closed("edge", "preread_timeout"));
+    assert_eq!(pointsman.metrics().active("edge"), 1.0);
+    assert_eq!(pointsman.access_log(1)[0].text("client"), clients[1].address());
+}
+
 /// A datagram cut at any byte reaches no route with a name, and none at all once it says that it is
 /// of a known version.
 #[test]

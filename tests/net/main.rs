@@ -12,6 +12,7 @@ mod needs_root {
     mod connecting;
     mod small_mtu;
     mod udp_flood;
+    mod udp_trains;
     mod udp_unreachable;
     mod vanishing;
 }
