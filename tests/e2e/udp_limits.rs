@@ -204,6 +204,30 @@ fn a_flood_at_one_listener_leaves_room_at_another() {
     assert_eq!((metrics.active("flooded"), metrics.closed("flooded", "overload")), (5.0, 175.0));
 }
 
+/// Flows that are never answered stay where a fuller listener's, which all are, want their places.
+#[test]
+fn a_full_listener_takes_no_room_of_a_quiet_one() {
+    let backend = choosy();
+    let all = [("quiet", ""), ("busy", "")];
+    let pointsman = listeners(&all, "max_connections: 10", &backend);
+    let (quiet, busy) = (pointsman.address("quiet"), pointsman.address("busy"));
+    let tellers: Vec<_> = (0..3).map(|_| UdpClient::to(&quiet)).collect();
+    let mut askers = Vec::new();
+    for round in 0..10 {
+        tellers.iter().for_each(|client| client.send("tell"));
+        for _ in 0..5 {
+            let asker = UdpClient::to(&busy);
+            let question = format!("ask {round}");
+            assert_eq!(asker.ask(&question), question);
+            askers.push(asker);
+        }
+    }
+    pointsman.wait_received();
+    let metrics = pointsman.metrics();
+    assert_eq!((metrics.active("quiet"), metrics.closed("quiet", "overload")), (3.0, 0.0));
+    assert_eq!((metrics.active("busy"), metrics.closed("busy", "overload")), (7.0, 43.0));
+}
+
 /// The same of descriptors, which flows that expect no answer have none of.
 #[test]
 fn a_flood_at_one_listener_leaves_descriptors_to_another() {

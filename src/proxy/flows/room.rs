@@ -66,15 +66,17 @@ impl Door {
     /// if there is none.
     ///
     /// Each door has its own victim, and the fullest one pays ([`crate::flow::Table::rank`]): there
-    /// the flood is, which must not push out who has been at another for long. Flows that have
-    /// nothing of what is lacking come last.
+    /// the flood is, which must not push out who has been at another for long. None pays for a door
+    /// that has more flows: the few that never get an answer at a quiet door would go before the many
+    /// that do at a full one. Flows that have nothing of what is lacking come last.
     pub(super) fn make_room(&mut self, gear: &mut Gear, kept: Option<FlowId>, lack: Lack) -> bool {
         let own = match kept {
             Some(kept) => self.table.victim_but(kept),
             None => self.table.victim(),
         };
-        let others = gear.doors.iter().flatten();
-        let others = others.map(|door| (&**door, door.table.victim()));
+        let others = gear.doors.iter().flatten().map(|door| &**door);
+        let others = others.filter(|door| door.table.len() >= self.table.len());
+        let others = others.map(|door| (door, door.table.victim()));
         let all = std::iter::once((&*self, own)).chain(others);
         let ranked = all.filter_map(|(door, victim)| {
             let victim = victim?;
