@@ -152,6 +152,26 @@ fn half_a_hello_waits_and_then_is_dropped() {
     }
 }
 
+/// However an unfinished hello ends, the datagrams that were held of it are counted.
+#[test]
+fn what_was_held_of_a_hello_is_counted_when_it_makes_room() {
+    let lines = ["protocol: udp", "limits: { flows: 3 }"];
+    let yaml = routed(
+        &lines,
+        &[&format!("{{ sni: {NAMES}, pool: pool }}")],
+        &[("pool", "127.0.0.1:9".into())],
+    );
+    let pointsman = Pointsman::start(&format!("{yaml}workers: 1\nshutdown: {{ grace: 0s }}\n"));
+    let clients = [(); 10].map(|()| UdpPeer::default());
+    for client in &clients {
+        client.send(&pointsman.address("edge"), &captured("chromium-156-a"));
+    }
+    let labels = [("listener", "edge"), ("reason", "preread")];
+    let held = |metrics: &Metrics| metrics.value("pointsman_udp_dropped_total", &labels);
+    let metrics = pointsman.expect_count(7.0, held);
+    assert_eq!((metrics.active("edge"), metrics.closed("edge", "limit")), (3.0, 7.0));
+}
+
 /// A hello that comes after a reload has its time, whatever time those before it have.
 #[test]
 fn a_shorter_time_is_not_waited_out_behind_a_longer_one() {

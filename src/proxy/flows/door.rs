@@ -248,7 +248,11 @@ impl Door {
 
     /// Ends the flow, if it is there.
     pub fn end(&mut self, gear: &mut Gear, id: FlowId, reason: Termination) {
-        let Some(flow) = self.table.remove(id) else { return };
+        let Some(mut flow) = self.table.remove(id) else { return };
+        if let Stage::Preread(hello) = &flow.stage {
+            flow.account.preread(None);
+            self.dropped(gear, DropReason::Preread, hello.count());
+        }
         flow.account.ends(reason);
         if let Stage::Relay(way) = &flow.stage {
             if let Some(lane) = gear.lanes.get_mut(way.lane) {

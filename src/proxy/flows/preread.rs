@@ -207,13 +207,12 @@ impl Door {
             && self.rejoin(gear, id, backend, now)
     }
 
+    /// Ends a flow if its hello is still incomplete.
     pub(super) fn give_up_reading(&mut self, gear: &mut Gear, id: FlowId, reason: Termination) {
-        let Some(flow) = self.table.get_mut(id) else { return };
-        let Stage::Preread(hello) = &flow.stage else { return };
-        let count = hello.count();
-        flow.account.preread(None);
-        self.end(gear, id, reason);
-        self.dropped(gear, DropReason::Preread, count);
+        let flow = self.table.get(id);
+        if flow.is_some_and(|flow| matches!(flow.stage, Stage::Preread(_))) {
+            self.end(gear, id, reason);
+        }
     }
 
     /// When the unfinished hello that is due first here began.
