@@ -120,11 +120,12 @@ class Bench:
                 raise Failed(clients.log.read_text())
 
     def costs(self, instance, kind, port, *more, cores=None):
-        """CPU seconds of the balancer in a run of the load, and what that has measured."""
-        self.run(kind, port, WARM_UP_SECONDS, *more, cores=cores)
+        """CPU seconds of the balancer in a run of the load, and what that has measured. That of a run
+        before, which warms everything up, is its `warm_up`."""
+        warm_up = self.run(kind, port, WARM_UP_SECONDS, *more, cores=cores)
         before = cpu_seconds(instance.pid)
         result = self.run(kind, port, self.seconds, *more, cores=cores)
-        return cpu_seconds(instance.pid) - before, result
+        return cpu_seconds(instance.pid) - before, {**result, "warm_up": warm_up}
 
 
 def wait_until_served(child, port, request):
@@ -170,7 +171,8 @@ def log(bench, name):
         with bench.running(name, access_log=access_log) as instance:
             cpu, result = bench.costs(instance, "connections", instance.plain)
             if access_log:
-                wait_until_logged(instance.child.log, result["count"])
+                connections = result["warm_up"]["count"] + result["count"]
+                wait_until_logged(instance.child.log, connections)
         costs.append(cpu / result["count"])
     off, on = costs
     return {"log": on / off}

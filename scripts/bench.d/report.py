@@ -1,5 +1,6 @@
 """Medians, ratios and goals as a Markdown table."""
 
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -57,45 +58,58 @@ def table(results, versions):
 
 
 def cell(row, values, name):
-    if not values.get(name):
+    rounds = measured(values, name)
+    if not rounds:
         return "–"
     number = lambda value: f"{value:,.{row.digits}f}"
-    text = number(statistics.median(values[name]))
-    if len(values[name]) > 1:
-        text += f" ({number(min(values[name]))}–{number(max(values[name]))})"
+    text = number(statistics.median(rounds))
+    if len(rounds) > 1:
+        text += f" ({number(min(rounds))}–{number(max(rounds))})"
     factor = None if name == "pointsman" else ratio(values, name)
     return f"{text} ×{1 / factor:.2f}" if factor else text
 
 
+def measured(values, name):
+    return [value for value in values.get(name, []) if value is not None]
+
+
 def ratio(values, peer):
-    """pointsman's figure to a peer's: the median of the rounds' own, in which the two are measured
-    moments apart. What a machine does to both does not count, nor the order of magnitude of a round.
-    Nothing of what cannot be compared."""
-    pairs = list(zip(values.get("pointsman", []), values.get(peer, [])))
+    """pointsman's figure to a peer's: the median of the ratios of rounds, in which the two are measured
+    moments apart, so that what a machine does meanwhile counts for both. None where there is none,
+    because a figure is nothing or less, as differences may be."""
+    rounds = zip(values.get("pointsman", []), values.get(peer, []))
+    pairs = [pair for pair in rounds if None not in pair]
     if not pairs or min(map(min, pairs)) <= 0:
         return None
     return statistics.median(own / other for own, other in pairs)
 
 
 def verdict(row, values):
-    own = statistics.median(values.get("pointsman") or [0])
-    wanted = goals(row, own, {name: ratio(values, name) for name in values if name != "pointsman"})
+    if not (own := measured(values, "pointsman")):
+        return ""
+    peers = [name for name in values if name != "pointsman" and measured(values, name)]
+    wanted = goals(row, statistics.median(own), {name: ratio(values, name) for name in peers})
     missed = [text for text, met in wanted if not met]
     return f"**missed**: {', '.join(missed)}" if missed else "met" if wanted else ""
 
 
 def goals(row, own, ratios):
     """The text of each goal that can be judged, and whether it is met."""
-    ratios = {name: factor for name, factor in ratios.items() if factor}
     wanted = []
     for family, most in row.peers:
         for name in (name for name in ratios if name.split()[-1] == family):
-            wanted.append((f"≤ {most:.2f} × {name}", ratios[name] <= most))
+            wanted.append(at_most(most, name, ratios[name]))
     if row.best and ratios:
-        name = max(ratios, key=ratios.get)
-        wanted.append((f"≤ {row.best:.2f} × {name} (the best peer)", ratios[name] <= row.best))
+        # Whoever there is no ratio to may be the best.
+        name = max(ratios, key=lambda name: ratios[name] or math.inf)
+        wanted.append(at_most(row.best, f"{name} (the best peer)", ratios[name]))
     if row.most:
         wanted.append((f"≤ {row.most:,}", own <= row.most))
     if row.least:
         wanted.append((f"≥ {row.least}", own >= row.least))
     return wanted
+
+
+def at_most(most, name, factor):
+    text = f"≤ {most:.2f} × {name}"
+    return (text, factor <= most) if factor else (f"{text}, not comparable", False)
