@@ -19,7 +19,7 @@ use crate::observe::access_log;
 use crate::observe::admin::{self, AdminListener, Context};
 use crate::observe::log::LogHandle;
 use crate::proxy::exchange;
-use crate::proxy::worker::{self, WorkerThread};
+use crate::proxy::worker::{self, Starting, WorkerThread};
 use crate::snapshot::Snapshot;
 use crate::state::{LogMessage, Phase, Process};
 use crate::sys;
@@ -127,6 +127,8 @@ impl Service {
                 worker::start(index, process.clone(), hands, snapshots.clone())
             })
             .collect::<io::Result<Vec<_>>>()
+            // All of them at once.
+            .and_then(|all| all.into_iter().map(Starting::finish).collect::<io::Result<Vec<_>>>())
             .inspect_err(|_| {
                 // Those that did start.
                 process.phase.send_replace(Phase::Stopping);

@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::runtime::{Builder, Handle};
@@ -72,22 +73,42 @@ pub struct WorkerThread {
     /// Its runtime, for the metrics.
     pub runtime: Handle,
     /// Ends once the process is draining and its sessions have ended.
-    pub thread: std::thread::JoinHandle<()>,
+    pub thread: JoinHandle<()>,
 }
 
-/// Starts worker `index` on the newest snapshot, and waits until it serves that.
+/// A worker that takes over the listeners of its first snapshot.
+#[derive(Debug)]
+pub struct Starting {
+    has_started: mpsc::Receiver<io::Result<Handle>>,
+    thread: JoinHandle<()>,
+}
+
+impl Starting {
+    /// Waits until it serves them.
+    ///
+    /// # Errors
+    ///
+    /// It has no epoll instance.
+    pub fn finish(self) -> io::Result<WorkerThread> {
+        let ended = |_| io::Error::other("a worker thread ended as it started");
+        let runtime = self.has_started.recv().map_err(ended)??;
+        Ok(WorkerThread { runtime, thread: self.thread })
+    }
+}
+
+/// Starts worker `index` on the newest snapshot.
 ///
 /// # Errors
 ///
-/// No thread or no epoll instance could be had.
+/// No thread could be had.
 pub fn start(
     index: usize,
     process: Arc<Process>,
     hands: (Exchange, Inbox),
     snapshots: watch::Receiver<Arc<Snapshot>>,
-) -> io::Result<WorkerThread> {
+) -> io::Result<Starting> {
     let (started, has_started) = mpsc::channel();
-    let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+    let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         let _alarm = Alarm(process.clone());
         // A local runtime belongs to the thread that builds it.
         let runtime = Builder::new_current_thread().enable_all().build_local(Default::default());
@@ -98,9 +119,7 @@ pub fn start(
         runtime.block_on(Worker::run(index, process, hands, snapshots, started));
         // What did not end in time is dropped with the runtime, and accounted for by its guards.
     })?;
-    let ended = |_| io::Error::other("a worker thread ended as it started");
-    let runtime = has_started.recv().map_err(ended)??;
-    Ok(WorkerThread { runtime, thread })
+    Ok(Starting { has_started, thread })
 }
 
 /// Stops the process if the worker panics: its sockets would go on to take connections that
@@ -109,7 +128,7 @@ struct Alarm(Arc<Process>);
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             tracing::error!("a worker ended in a panic; stopping");
             self.0.stops.send_modify(|count| *count += 2);
         }
