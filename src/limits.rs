@@ -40,8 +40,8 @@ pub const HANDOVERS: usize = 1024;
 /// 15 MB, and what the hello asked for: up to 400 bytes a connection.
 pub const CONNECTION_IDS: usize = 1 << 17;
 
-/// The same of ids that no client has used since its server chose them: of handshakes under way,
-/// and of forged ones.
+/// The same of ids that no client has used since its server chose them, and of the first ones, which
+/// clients make up: of handshakes under way, and of forged ones.
 pub const CONNECTION_IDS_UNUSED: usize = 1 << 14;
 
 /// Sources of a UDP listener whose flows and datagrams are counted, where they have limits.

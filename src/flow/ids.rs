@@ -119,6 +119,12 @@ impl<V: Clone> Ids<V> {
         FORGET_BATCH
     }
 
+    /// Forgets an id.
+    pub fn forget(&mut self, id: &[u8]) {
+        let number = Id::new(id).and_then(|id| self.index.find(&self.slots, &id));
+        number.into_iter().for_each(|number| self.remove(number));
+    }
+
     fn see(&mut self, id: &Id, now: u64) -> Option<&mut Slot<V>> {
         let number = self.index.find(&self.slots, id)?;
         self.seen.move_to_back(&mut self.slots, number);

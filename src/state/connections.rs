@@ -98,8 +98,12 @@ impl Connections {
         self.lengths.fetch_or(1 << id.len(), Relaxed);
         let (listener, backend) = (Arc::downgrade(listener), Arc::downgrade(backend));
         let known = Known { listener, backend, asked: asked.cloned(), chosen };
-        let shards = if chosen == Chosen::AndUsed { &self.used } else { &self.unused };
-        self.with(shards, id, |ids| ids.learn(id, known, now));
+        if chosen == Chosen::AndUsed {
+            self.with(&self.unused, id, |ids| ids.forget(id));
+            self.with(&self.used, id, |ids| ids.learn(id, known, now));
+        } else {
+            self.with(&self.unused, id, |ids| ids.learn(id, known, now));
+        }
     }
 
     /// The connection with this id.

@@ -57,6 +57,25 @@ fn learnt_again() {
 }
 
 #[test]
+fn forgotten() {
+    let now = Instant::now();
+    let mut ids = Ids::new(2, now);
+    for (id, value) in [([1, 2], 'a'), ([1, 3], 'b')] {
+        ids.learn(&id, value, now);
+    }
+    for other in [&[][..], &[1], &[1, 2, 3], &[7; ID_MAX + 1]] {
+        ids.forget(other);
+    }
+    assert_eq!(ids.len(), 2);
+    ids.forget(&[1, 2]);
+    ids.forget(&[1, 2]);
+    assert_eq!((ids.find_prefix(&[1, 2], now), ids.len()), (None, 1));
+    // Its place is free.
+    ids.learn(&[1, 4], 'c', now);
+    assert_eq!((ids.find(&[1, 3], now), ids.find(&[1, 4], now)), (Some('b'), Some('c')));
+}
+
+#[test]
 fn expired_in_steps() {
     let now = Instant::now();
     let mut ids = Ids::new(1000, now);
