@@ -75,7 +75,8 @@ impl Door {
             None => self.table.victim(),
         };
         let others = gear.doors.iter().flatten().map(|door| &**door);
-        let others = others.filter(|door| door.table.len() >= self.table.len());
+        let own_flows = self.table.len() - usize::from(kept.is_some());
+        let others = others.filter(|door| door.table.len() >= own_flows);
         let others = others.map(|door| (door, door.table.victim()));
         let all = std::iter::once((&*self, own)).chain(others);
         let ranked = all.filter_map(|(door, victim)| {
