@@ -61,7 +61,7 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// A worker ended in a panic, which is a defect; the others were stopped.
+/// A worker, or a part of one that is to last, ended in a panic, which is a defect; all were stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a worker ended in a panic; the process has stopped")]
 pub struct WorkerPanicked;
@@ -168,12 +168,14 @@ impl Service {
     ///
     /// It has stopped because a worker ended in a panic.
     pub fn wait(self) -> Result<(), WorkerPanicked> {
-        let joined: Vec<_> =
-            self.workers.into_iter().map(|worker| worker.thread.join().is_ok()).collect();
+        for worker in self.workers {
+            // An error is a panic, which has been reported as such.
+            let _panicked = worker.thread.join();
+        }
         finish_access_log(&self.process, self.access_log);
         self.control.shutdown_timeout(Duration::from_millis(100));
         tracing::info!("stopped");
-        if joined.contains(&false) { Err(WorkerPanicked) } else { Ok(()) }
+        if self.process.panicked.load(Relaxed) { Err(WorkerPanicked) } else { Ok(()) }
     }
 
     fn announce(&self) {

@@ -53,7 +53,7 @@ impl Acceptor {
             news: Notify::new(),
             task: Cell::new(None),
         });
-        let task = tokio::task::spawn_local(acceptor.clone().run(worker.clone(), fd));
+        let task = worker.spawn_lasting(acceptor.clone().run(worker.clone(), fd));
         acceptor.task.set(Some(task));
         Ok(acceptor)
     }

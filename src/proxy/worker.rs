@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::accept::{Acceptor, Place};
 use super::account::Account;
 use super::exchange::{Exchange, Inbox};
-use super::flows::Flows;
+use super::flows::{Flows, flows};
 use super::preread::Hellos;
 use super::ready::Stash;
 use super::roll::{Entry, Roll};
@@ -122,17 +122,23 @@ pub fn start(
     Ok(Starting { has_started, thread })
 }
 
-/// Stops the process if the worker panics: its sockets would go on to take connections that
-/// nobody serves. Whoever supervises the process starts it again.
+/// Stops the process if what holds it panics, and is to last: its sockets would go on to take
+/// connections that nobody serves. Whoever supervises the process starts it again.
 struct Alarm(Arc<Process>);
 
 impl Drop for Alarm {
     fn drop(&mut self) {
         if thread::panicking() {
             tracing::error!("a worker ended in a panic; stopping");
+            self.0.panicked.store(true, Relaxed);
             self.0.stops.send_modify(|count| *count += 2);
         }
     }
+}
+
+async fn lasting(process: Arc<Process>, task: impl Future<Output = ()>) {
+    let _alarm = Alarm(process);
+    task.await;
 }
 
 impl Worker {
@@ -145,12 +151,13 @@ impl Worker {
     ) {
         let snapshot = snapshots.borrow_and_update().clone();
         let mut phases = process.phase.subscribe();
+        let (flows, orders) = flows();
         let worker = Rc::new(Worker {
             index,
             scratch: Scratch::default(),
             hellos: Hellos::default(),
             ready: Stash::default(),
-            flows: Flows::default(),
+            flows,
             exchange,
             rng: RefCell::new(fastrand::Rng::new()),
             next_id: Cell::new(first_id() + index as u64),
@@ -160,10 +167,14 @@ impl Worker {
             shortages: RefCell::new(Repeats::new(SHORTAGE_WARNING, SHORTAGES)),
             process,
         });
-        tokio::task::spawn_local(worker.clone().close_oldest_hellos());
-        tokio::task::spawn_local(worker.clone().answer_queries());
-        tokio::task::spawn_local(worker.clone().close_on_down());
-        let handed = tokio::task::spawn_local(inbox.run(worker.clone()));
+        if let Err(error) = orders.serve(&worker) {
+            // If nobody hears of it, the process is about to stop.
+            return drop(started.send(Err(error)));
+        }
+        worker.spawn_lasting(worker.clone().close_oldest_hellos());
+        worker.spawn_lasting(worker.clone().answer_queries());
+        worker.spawn_lasting(worker.clone().close_on_down());
+        let handed = worker.spawn_lasting(inbox.run(worker.clone()));
         let mut acceptors: Vec<Rc<Acceptor>> = Vec::new();
         worker.reconcile(&mut acceptors).await;
         // If nobody hears of it, the process is about to stop.
@@ -184,7 +195,7 @@ impl Worker {
                 _ = phases.changed() => {}
             }
         }
-        worker.flows.close();
+        worker.flows.close().await;
         for acceptor in &acceptors {
             acceptor.retire();
         }
@@ -238,11 +249,19 @@ impl Worker {
         let wanted = udp
             .into_iter()
             .flat_map(|entrance| entrance.sockets.iter().map(|socket| with(socket, entrance)));
-        self.flows.set(self, wanted.collect()).await;
+        self.flows.set(wanted.collect()).await;
         let state = self.process.workers.shard(self.index);
         state.generation.store(snapshot.generation, Relaxed);
         // Who waits for a place here has another pool to look at.
         snapshot.pools.iter().for_each(|pool| pool.state.queue().nudge());
+    }
+
+    /// Runs what a session cannot do without as a task of its own.
+    pub fn spawn_lasting(
+        &self,
+        task: impl Future<Output = ()> + 'static,
+    ) -> tokio::task::JoinHandle<()> {
+        tokio::task::spawn_local(lasting(self.process.clone(), task))
     }
 
     /// Runs one session as a task of its own.
@@ -254,7 +273,7 @@ impl Worker {
         place: Place,
     ) {
         if !self.beats.replace(true) {
-            tokio::task::spawn_local(self.clone().beat());
+            self.spawn_lasting(self.clone().beat());
         }
         let enrolled = Enrolled::new(self, account.entry());
         let held = (enrolled, place);
@@ -386,5 +405,23 @@ impl Worker {
     fn show_active(&self) {
         let state = self.process.workers.shard(self.index);
         state.active.store(u32::try_from(self.roll.len()).unwrap_or(u32::MAX), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_what_is_to_last_stops_the_process() {
+        let after = |task: fn()| {
+            let (process, _inbox) = Process::new(1);
+            let runtime = Builder::new_current_thread().build().unwrap();
+            let lasting = lasting(process.clone(), async move { task() });
+            let ended = runtime.block_on(runtime.spawn(lasting)).is_ok();
+            (ended, *process.stops.borrow(), process.panicked.load(Relaxed))
+        };
+        assert_eq!(after(|| ()), (true, 0, false));
+        assert_eq!(after(|| panic!("on purpose")), (false, 2, true));
     }
 }

@@ -22,6 +22,8 @@ pub struct Process {
     /// How often it was asked to stop: once is gracefully, twice at once. Signals and the owner
     /// of the service write, control watches.
     pub stops: watch::Sender<u32>,
+    /// It stops because a part of a worker panicked. Any worker writes.
+    pub panicked: AtomicBool,
     /// Where the process is in its life. Control writes, workers and observe watch.
     pub phase: watch::Sender<Phase>,
     /// Listeners are bound and the first round of checks is over. Control writes.
@@ -158,6 +160,7 @@ impl Process {
             started: Instant::now(),
             registry: Registry::new(workers),
             stops: watch::Sender::new(0),
+            panicked: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Running),
             serving: AtomicBool::new(false),
             generation: AtomicU64::new(0),

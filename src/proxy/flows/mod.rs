@@ -20,7 +20,6 @@ mod lanes;
 mod preread;
 mod room;
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -28,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;
 
 use self::answers::Answers;
@@ -51,46 +50,56 @@ const DOOR: u64 = 1 << 63;
 const DROPS: Duration = Duration::from_millis(500);
 
 /// The way from a worker to its loop.
-#[derive(Default)]
-pub(super) struct Flows {
-    /// The listening sockets from now on, and who hears when the others are closed.
-    wanted: RefCell<Option<(Vec<Wanted>, oneshot::Sender<()>)>>,
-    runs: Cell<bool>,
-    /// No flow is opened any more.
-    closing: Cell<bool>,
-    news: Notify,
+pub(super) struct Flows(mpsc::Sender<Order>);
+
+/// The other end of that way.
+pub(super) struct Orders(mpsc::Receiver<Order>);
+
+enum Order {
+    /// These are the listening sockets from now on; the sender hears when the others are closed.
+    Serve(Vec<Wanted>, oneshot::Sender<()>),
+    /// No flow is opened any more; those that are there go on.
+    Close,
 }
 
 /// A listening socket and what its flows get.
 pub(super) type Wanted = (Arc<ListenSocket>, Arc<Listener>);
 
+/// A worker's way to its loop.
+pub(super) fn flows() -> (Flows, Orders) {
+    let (sender, receiver) = mpsc::channel(1);
+    (Flows(sender), Orders(receiver))
+}
+
 impl Flows {
-    /// Makes the listening sockets these, starting the loop when there is the first. Returns when
-    /// those that are not among them are closed.
-    pub async fn set(&self, worker: &Rc<Worker>, wanted: Vec<Wanted>) {
-        if !self.runs.get() {
-            if wanted.is_empty() {
-                return;
-            }
-            match Loop::new(worker) {
-                Ok(the_loop) => {
-                    self.runs.set(true);
-                    tokio::task::spawn_local(the_loop.run(worker.clone()));
-                }
-                Err(error) => return tracing::error!(%error, "cannot watch UDP sockets"),
-            }
-        }
+    /// Makes the listening sockets these. Returns when those that are not among them are closed.
+    pub async fn set(&self, wanted: Vec<Wanted>) {
         let (done, is_done) = oneshot::channel();
-        *self.wanted.borrow_mut() = Some((wanted, done));
-        self.news.notify_one();
+        self.tell(Order::Serve(wanted, done)).await;
         // Without a loop there are no sockets.
         let _ended = is_done.await;
     }
 
     /// Opens no flow any more; those that are there go on.
-    pub fn close(&self) {
-        self.closing.set(true);
-        self.news.notify_one();
+    pub async fn close(&self) {
+        self.tell(Order::Close).await;
+    }
+
+    async fn tell(&self, order: Order) {
+        // The loop ends by a panic only, which stops the process.
+        let _ended = self.0.send(order).await;
+    }
+}
+
+impl Orders {
+    /// Starts the loop.
+    ///
+    /// # Errors
+    ///
+    /// There is no epoll instance to be had.
+    pub fn serve(self, worker: &Rc<Worker>) -> io::Result<()> {
+        worker.spawn_lasting(Loop::new(worker)?.run(self));
+        Ok(())
     }
 }
 
@@ -134,8 +143,8 @@ impl Loop {
         Ok(Loop { watch, gear, answers: Answers::default(), drops_due: None })
     }
 
-    async fn run(mut self, worker: Rc<Worker>) {
-        let watch = self.watch.clone();
+    async fn run(mut self, mut orders: Orders) {
+        let (watch, worker) = (self.watch.clone(), self.gear.worker.clone());
         let far = || tokio::time::Instant::now() + Duration::from_secs(3600);
         let mut events = Events::default();
         let mut timer = pin!(sleep_until(far()));
@@ -149,7 +158,7 @@ impl Loop {
             tokio::select! {
                 biased;
                 // First, since in a flood the sockets always have something.
-                () = worker.flows.news.notified() => self.hear(&worker.flows),
+                Some(order) = orders.0.recv() => self.obey(order),
                 () = worker.roll.ordered() => self.each_door(|door, gear| door.end_ordered(gear)),
                 () = tokio::task::yield_now(), if is_behind => {}
                 ready = watch.readable(), if !is_behind => match ready {
@@ -245,9 +254,18 @@ impl Loop {
         }
     }
 
-    fn hear(&mut self, flows: &Flows) {
-        self.gear.closing = flows.closing.get();
-        let Some((wanted, done)) = flows.wanted.borrow_mut().take() else { return };
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Close => self.gear.closing = true,
+            Order::Serve(wanted, done) => {
+                self.set(wanted);
+                // Whoever asked may be gone.
+                let _gone = done.send(());
+            }
+        }
+    }
+
+    fn set(&mut self, wanted: Vec<Wanted>) {
         self.gear.lanes.close_resting();
         for index in 0..self.gear.doors.len() {
             let stays = self.gear.at_door(index, |door, gear| {
@@ -276,8 +294,6 @@ impl Loop {
                 );
             }
         }
-        // Whoever asked may be gone.
-        let _gone = done.send(());
     }
 
     fn open(&mut self, socket: &Arc<ListenSocket>, listener: &Arc<Listener>) -> io::Result<()> {
