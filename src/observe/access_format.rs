@@ -2,13 +2,14 @@
 //! line or drive a terminal.
 
 use std::borrow::Cow;
-use std::fmt::{self, Display, Formatter};
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use serde::ser::Serializer;
 use serde_json::ser::{CharEscape, CompactFormatter};
 
+use crate::address::Address;
 use crate::config::LogFormat;
 use crate::state::{Attempt, Record};
 
@@ -32,12 +33,12 @@ pub(super) fn timestamp(time: SystemTime) -> String {
 fn json_record(out: &mut Vec<u8>, record: &Record) -> io::Result<()> {
     let hello = record.hello.as_ref();
     field(out, r#"{"time":"#, Plain(timestamp(record.started)))?;
-    field(out, r#","id":"#, Plain(format_args!("{:016x}", record.id)))?;
+    field(out, r#","id":"#, Id(record.id))?;
     field(out, r#","listener":"#, &*record.listener)?;
     field(out, r#","protocol":"#, record.protocol.name())?;
     field(out, r#","client":"#, record.client.map(Plain))?;
     field(out, r#","peer":"#, None::<&str>)?;
-    field(out, r#","local":"#, record.local.to_string().as_str())?;
+    field(out, r#","local":"#, &record.local)?;
     field(out, r#","sni":"#, hello.and_then(|hello| hello.sni.as_deref()))?;
     field(out, r#","alpn":"#, protocols(record).as_deref())?;
     field(out, r#","pool":"#, record.pool.as_deref())?;
@@ -60,13 +61,14 @@ fn field(out: &mut Vec<u8>, key: &str, value: impl Json) -> io::Result<()> {
 }
 
 /// To the microsecond.
-struct Milliseconds(Duration);
-
-impl Display for Milliseconds {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let micros = u64::try_from(self.0.as_micros()).unwrap_or(u64::MAX);
-        write!(f, "{}.{:03}", micros / 1000, micros % 1000)
-    }
+fn milliseconds(out: &mut Vec<u8>, duration: Duration) {
+    let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    // With a digit before those after the point, that keeps their zeros.
+    let (whole, rest) = (micros / 1000, 1000 + micros % 1000);
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(digits.format(whole).as_bytes());
+    out.push(b'.');
+    out.extend_from_slice(&digits.format(rest).as_bytes()[1..]);
 }
 
 /// The protocols that a hello offers, `None` without hello. Names are bytes: what is not UTF-8 in
@@ -120,7 +122,10 @@ impl Json for str {
         // Nearly all there is. Without an early end the compiler looks at many bytes at a time.
         let is_odd = |byte: u8| !matches!(byte, b' '..=b'~') || byte == b'"' || byte == b'\\';
         if !self.bytes().fold(false, |odd, byte| odd | is_odd(byte)) {
-            return Plain(self).json(out);
+            out.push(b'"');
+            out.extend_from_slice(self.as_bytes());
+            out.push(b'"');
+            return Ok(());
         }
         serde_json::Serializer::with_formatter(out, NoControls).serialize_str(self)?;
         Ok(())
@@ -142,15 +147,38 @@ impl<T: Display> Json for Plain<T> {
     }
 }
 
+impl Json for Address {
+    fn json(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        match self.ip() {
+            Some(address) => Plain(address).json(out),
+            None => self.to_string().as_str().json(out),
+        }
+    }
+}
+
+struct Id(u64);
+
+impl Json for Id {
+    fn json(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        out.push(b'"');
+        let digits = self.0.to_be_bytes().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        out.extend(digits.map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+        out.push(b'"');
+        Ok(())
+    }
+}
+
 impl Json for u64 {
     fn json(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        write!(out, "{self}")
+        out.extend_from_slice(itoa::Buffer::new().format(*self).as_bytes());
+        Ok(())
     }
 }
 
 impl Json for Duration {
     fn json(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        write!(out, "{}", Milliseconds(*self))
+        milliseconds(out, *self);
+        Ok(())
     }
 }
 
@@ -212,8 +240,7 @@ fn text(out: &mut Vec<u8>, record: &Record) -> io::Result<()> {
     out.extend_from_slice(b" backend=");
     word(out, record.backend.as_deref())?;
     out.extend_from_slice(b" attempts=");
-    let attempts: Vec<_> = record.attempts.iter().map(attempt_text).collect();
-    word(out, Some(attempts.join(",").as_str()).filter(|list| !list.is_empty()))?;
+    word(out, attempts(record).as_deref())?;
     for (key, value) in [
         ("preread_ms", record.preread),
         ("connect_ms", record.connect),
@@ -221,7 +248,10 @@ fn text(out: &mut Vec<u8>, record: &Record) -> io::Result<()> {
         ("duration_ms", Some(record.duration)),
     ] {
         match value {
-            Some(value) => write!(out, " {key}={}", Milliseconds(value))?,
+            Some(value) => {
+                write!(out, " {key}=")?;
+                milliseconds(out, value);
+            }
             None => write!(out, " {key}=-")?,
         }
     }
@@ -234,8 +264,14 @@ fn text(out: &mut Vec<u8>, record: &Record) -> io::Result<()> {
     )
 }
 
-fn attempt_text(attempt: &Attempt) -> String {
-    format!("{}:{}:{}", attempt.backend, attempt.outcome.name(), Milliseconds(attempt.took))
+fn attempts(record: &Record) -> Option<String> {
+    let mut list = Vec::new();
+    for (index, attempt) in record.attempts.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        write!(list, "{comma}{}:{}:", attempt.backend, attempt.outcome.name()).ok()?;
+        milliseconds(&mut list, attempt.took);
+    }
+    String::from_utf8(list).ok().filter(|list| !list.is_empty())
 }
 
 /// One value: bare if it cannot be mistaken, else quoted as in JSON.
